@@ -25,6 +25,7 @@ def basis_json(basis: PredictionBasis, *, observed: bool) -> RestsOn:
         else ("measured ceilings" if basis.device.ceilings_measured else "datasheet"),
         "range_factor": basis.range_factor,
         "eager_known": basis.eager_known,
+        "rates": {"devices": list(basis.fitted_on), "range_factor": basis.rates_factor},
         "observed": observed,
         "prediction": basis.prediction,
         "prediction_because": basis.because,
@@ -59,14 +60,17 @@ def _nearest(part: ExplainedPart) -> NearestMeasured | None:
     if point is None:
         return None
     return {
-        "description": point.description, "time_us": point.time_us, "likeness": part.likeness,
-        "near": part.likeness >= ALIKE,
+        "description": point.description, "time_us": point.time_us, "correlation": part.correlation,
+        "near": part.correlation >= ALIKE,
     }  # fmt: skip
 
 
 def sentence(rests: RestsOn) -> str:
-    """All of it, in at most four sentences."""
+    """All of it, in at most five sentences."""
     words = [measured_words(rests)]
+    if rests["rates"]["range_factor"] > rests["range_factor"]:
+        devices = " and ".join(rests["rates"]["devices"])
+        words.append(f"What is not in them, such as hand-written kernels, goes by rates of {devices}, in wider ranges.")
     if rests["atlas"] is not None and rests["eager_known"] < NEARLY_ALL:
         unknown = share(1 - rests["eager_known"])
         words.append(f"Fitted rates gave {unknown} of eager's time, where nothing was measured.")

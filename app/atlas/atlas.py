@@ -58,7 +58,7 @@ class Group:
 class Price:
     """µs on the device, launched behind another kernel. cold: inputs from memory; warm: inputs in L2, where they fit.
 
-    deviation: standard deviation of the logarithm of either. item: what it is the price of. nearest, likeness: the
+    deviation: standard deviation of the logarithm of either. item: what it is the price of. nearest, correlation: the
     number of the measured point of its group that is most like it, and how much, as `Estimate` has them.
     """
 
@@ -67,7 +67,7 @@ class Price:
     deviation: float
     item: Item
     nearest: int
-    likeness: float
+    correlation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class Atlas:
         floor, estimate = item.floor_us(device), group.interpolation.at(item.numbers)
         cold_us, warm_us = (significant(floor * math.exp(of), 6) for of in (estimate.cold, estimate.warm))
         deviation = significant(estimate.deviation, 4)
-        return Price(cold_us, warm_us, deviation, item, estimate.nearest, significant(estimate.likeness, 4))
+        return Price(cold_us, warm_us, deviation, item, estimate.nearest, significant(estimate.correlation, 4))
 
 
 def write(path: Path, atlas: Atlas) -> None:

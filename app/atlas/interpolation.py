@@ -121,13 +121,13 @@ class Interpolation:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """cold, warm: logarithms of time over floor. deviation: standard deviation of either. nearest: number of the point
-    that is most like it. likeness: correlation of what the numbers explain of the two, 0 to 1."""
+    that is most like it. correlation: of what the numbers explain of it and of that point, 0 to 1."""
 
     cold: float
     warm: float
     deviation: float
     nearest: int
-    likeness: float
+    correlation: float
 
 
 def scale_of(described: Floats) -> tuple[Floats, Floats]:

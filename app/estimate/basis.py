@@ -37,7 +37,7 @@ class ExplainedPart:
 
     name: as in the region's cost, or as Inductor names its kernel. bytes_moved, flops: of all its launches, None where
     nobody could tell. because: "79.7 MB at 3.9 TB/s: strided by 4.1 kB". by_atlas: measured points gave the time, or
-    most of it. nearest: the measured program that is most like it, likeness: how much, 0 to 1.
+    most of it. nearest: the measured program that is most like it. correlation: with it, 0 to 1.
     """
 
     way: Literal["eager", "compile"]
@@ -49,7 +49,7 @@ class ExplainedPart:
     because: str
     by_atlas: bool
     nearest: MeasuredPoint | None = None
-    likeness: float = 0.0
+    correlation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class PredictionBasis:
 
     device: they are for. atlas: that its times are read off; None where none could be read. own: measured on such a
     device; else scaled. range_factor: by how many times the ends of the ranges are as far away for that, in logarithms.
-    eager_known: share of eager's time that the atlas said. prediction: whose kernels torch.compile's time is of;
+    eager_known: share of eager's time that the atlas said. fitted_on: devices of the rates by which all else is
+    predicted; rates_factor: as range_factor, of ranges by these. prediction: whose kernels torch.compile's time is of;
     because: why those of our rules, "" where they are Inductor's. parts: of eager, then of torch.compile where Inductor
     told its kernels, the longest first.
     """
@@ -68,6 +69,8 @@ class PredictionBasis:
     own: bool
     range_factor: float
     eager_known: float
+    fitted_on: tuple[str, ...]
+    rates_factor: float
     prediction: Source
     because: str
     parts: tuple[ExplainedPart, ...]
@@ -94,6 +97,8 @@ def prediction_basis(
         own=own,
         range_factor=1.0 if own else BEYOND,
         eager_known=known / total if total else 0.0,
+        fitted_on=rates.devices,
+        rates_factor=1.0 if device.name in rates.devices else BEYOND,
         prediction="oracle" if by_kernels else "rules",
         because="" if by_kernels else why_rules(facts, device, rates, answers),
         parts=tuple(shown),
@@ -144,39 +149,47 @@ UNMEASURED = {TEMPLATE: "a template's product", FOREACH: "a launch for many tens
 
 
 def _explain_operation(part: EagerPart, atlas: Atlas | None, device: Device) -> ExplainedPart:
-    cost, known = part.cost, part.price
-    why = [f"{share(part.held)} of its reads in L2"] if part.held >= TOLD_HELD else []
-    moved, flops = (cost.bytes_moved, cost.flops) if known is None else (known.item.bytes_moved, known.item.flops)
-    return _explained("eager", cost.name, cost.launches, part.time_us, moved, flops, known, why, atlas, device)
+    cost = part.cost
+    held = [f"{share(part.held)} of its reads in L2"] if part.held >= TOLD_HELD else []
+    if part.price is None:
+        words = _work(cost.bytes_moved, "B", part.time_us, ["by rates, no such operation was measured"])
+    else:
+        words = _because(part.price, 1, part.time_us, held, device)
+    return ExplainedPart(
+        "eager", cost.name, cost.launches, part.time_us, cost.bytes_moved, cost.flops, words, part.price is not None,
+        *_nearest(part.price, atlas),
+    )  # fmt: skip
 
 
 def _explain_kernel(part: price.Part, atlas: Atlas | None, device: Device) -> ExplainedPart:
-    known = part.price
-    if known is None:
-        why = "a call whose like was not measured: a guess from what it moves and computes"
-        return ExplainedPart("compile", part.name, part.launches, part.time_us, None, None, why, False)
-    moved, flops = part.launches * known.item.bytes_moved, part.launches * known.item.flops
-    return _explained("compile", part.name, part.launches, part.time_us, moved, flops, known, [], atlas, device)
-
-
-def _explained(
-    way: Literal["eager", "compile"], name: str, launches: int, time_us: float, moved: float, flops: float,
-    known: Price | None, why: list[str], atlas: Atlas | None, device: Device,
-) -> ExplainedPart:  # fmt: skip
-    """With its rate in words, the reasons for it, and the nearest measured point."""
-    nearest = None
-    if known is None:
-        why = [*why, "by rates, no such operation was measured"]
-    else:
-        why = [*reasons(known.item), *why]
-        if known.item.floor_us(device) - 1.0 < SHORT_US:
-            why.append("mostly the launch")
-        nearest = measured_point(atlas, known.item.group, known.nearest) if atlas is not None else None
-    by_flops = known is not None and 1e6 * flops / device.matmul_rate(known.item.dtype) > 1e6 * moved / device.copy_rate
-    work, unit = (flops, "FLOP") if by_flops else (moved, "B")
-    rate = f" at {amount(1e6 * work / time_us, unit + '/s')}" if work and time_us else ""
-    because = f"{amount(work, unit)}{rate}" + (f": {', '.join(why)}" if why else "")
-    likeness = known.likeness if known is not None else 0.0
+    if part.price is None:
+        words = "a call whose like was not measured: a guess from what it moves and computes"
+        return ExplainedPart("compile", part.name, part.launches, part.time_us, None, None, words, False)
+    item = part.price.item
+    words = _because(part.price, part.launches, part.time_us, [], device)
     return ExplainedPart(
-        way, name, launches, time_us, moved, flops, because, known is not None, nearest, likeness,
+        "compile", part.name, part.launches, part.time_us, part.launches * item.bytes_moved,
+        part.launches * item.flops or None, words, True, *_nearest(part.price, atlas),
     )  # fmt: skip
+
+
+def _nearest(known: Price | None, atlas: Atlas | None) -> tuple[MeasuredPoint | None, float]:
+    """The measured program that is most like it, and how much."""
+    if known is None or atlas is None:
+        return None, 0.0
+    return measured_point(atlas, known.item.group, known.nearest), known.correlation
+
+
+def _because(known: Price, launches: int, time_us: float, more: Sequence[str], device: Device) -> str:
+    """By FLOPs where these take longer than the bytes at the device's rates."""
+    item = known.item
+    why = [*reasons(item), *more, *(["mostly the launch"] if item.floor_us(device) - 1.0 < SHORT_US else [])]
+    if item.flops and item.flops / device.matmul_rate(item.dtype) > item.bytes_moved / device.copy_rate:
+        return _work(launches * item.flops, "FLOP", time_us, why)
+    return _work(launches * item.bytes_moved, "B", time_us, why)
+
+
+def _work(work: float, unit: str, time_us: float, why: Sequence[str]) -> str:
+    """79.7 MB at 3.90 TB/s: strided by 4.10 kB."""
+    rate = f" at {amount(1e6 * work / time_us, unit + '/s')}" if work and time_us else ""
+    return f"{amount(work, unit)}{rate}" + (f": {', '.join(why)}" if why else "")

@@ -23,15 +23,22 @@ class MeasuredAtlas(TypedDict):
     triton: str
 
 
+class FittedOn(TypedDict):
+    """On which devices the rates were fitted. range_factor: as that of the atlas, of ranges by these rates."""
+
+    devices: list[str]
+    range_factor: float
+
+
 class NearestMeasured(TypedDict):
     """The measured program that is most like a part, and its time with inputs that are not in L2.
 
-    likeness: 0 to 1, by which the two are expected to be off alike; near: whether that is much.
+    correlation: of the logarithms of both times over their floors as the atlas expects it, 0 to 1; near: from 0.8 on.
     """
 
     description: str
     time_us: float
-    likeness: float
+    correlation: float
     near: bool
 
 
@@ -62,7 +69,8 @@ class RestsOn(TypedDict):
     device: they are for. atlas: null where none could be read: then fitted rates predict all. scaled_by: the ceilings
     by which another device's atlas is scaled, null for its own. range_factor: the ends of ranges are as many times as
     far away, in logarithms, as on the atlas's own device. eager_known: share of eager's predicted time that measured
-    points gave; fitted rates gave the rest. observed: the time now goes by a trace's, with which other ways are scaled.
+    points gave; rates gave the rest. rates: by which all is predicted that the atlas has not, library calls and
+    hand-written kernels among it. observed: the time now goes by a trace's, with which other ways are scaled.
     prediction_because: why torch.compile's time is by our rules, "" where it is by Inductor's kernels. sentence: all
     of this in words. parts: the longest 20 of eager's, and of torch.compile's where Inductor told its kernels.
     """
@@ -72,6 +80,7 @@ class RestsOn(TypedDict):
     scaled_by: Literal["measured ceilings", "datasheet"] | None
     range_factor: float
     eager_known: float
+    rates: FittedOn
     observed: bool
     prediction: PredictionSource
     prediction_because: str

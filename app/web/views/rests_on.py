@@ -31,10 +31,10 @@ class ExplainedWay(TypedDict):
 
 
 class RestsOnSection(TypedDict):
-    """Context of partials/region/rests_on.html. near_share: likeness from which on a measured program is near."""
+    """Context of partials/region/rests_on.html. near: correlation from which on a measured program is near."""
 
     ways: list[ExplainedWay]
-    near_share: float
+    near: float
 
 
 def rests_on_section(region: RegionBody) -> RestsOnSection | None:
@@ -51,7 +51,7 @@ def rests_on_section(region: RegionBody) -> RestsOnSection | None:
         ]
         if rows:
             ways.append({"title": title, "what": what, "rows": rows, "cut": len(rows) < launched[way]})
-    return {"ways": ways, "near_share": ALIKE}
+    return {"ways": ways, "near": ALIKE}
 
 
 def _kernels(region: RegionBody) -> int:

@@ -46,6 +46,17 @@ def test_without_the_oracle_the_advice_says_rules_and_why() -> None:
     assert "by our fusion rules: Inductor was not asked." in region["rests_on"]["sentence"]
 
 
+def test_where_rates_are_anothers_although_the_atlas_is_its_own_both_are_said() -> None:
+    region = advised("NVIDIA H100")
+    rests, advice = region["rests_on"], region["advice"]
+    assert advice is not None
+    assert (rests["range_factor"], rests["rates"]["devices"]) == (1.0, ["NVIDIA H200"])
+    assert rests["rates"]["range_factor"] > 1.0
+    assert "goes by rates of NVIDIA H200, in wider ranges." in rests["sentence"]
+    assert not any("nothing was measured" in note for note in advice["notes"])
+    assert advised("H200")["rests_on"]["rates"]["range_factor"] == 1.0
+
+
 def test_each_part_is_an_operation_of_the_cost_with_its_rates() -> None:
     region = advised("H200")
     cost = region["cost"]
@@ -57,7 +68,7 @@ def test_each_part_is_an_operation_of_the_cost_with_its_rates() -> None:
         assert part["bytes_moved"] == by_name[part["name"]]["bytes_moved"]
         assert part["bytes_per_s"] == pytest.approx(part["bytes_moved"] / (part["time_us"] * 1e-6))
         nearest = part["nearest"]
-        assert nearest is not None and nearest["near"] == (nearest["likeness"] >= 0.8) and nearest["time_us"] > 0
+        assert nearest is not None and nearest["near"] == (nearest["correlation"] >= 0.8) and nearest["time_us"] > 0
 
 
 def test_where_rates_gave_a_part_of_the_time_its_share_is_said() -> None:

@@ -55,7 +55,7 @@ def test_a_program_that_was_measured_is_its_own_nearest_point_with_its_recorded_
         if group is None:
             continue
         estimate = group.interpolation.at(one.item.numbers)
-        assert estimate.likeness > 0.999
+        assert estimate.correlation > 0.999
         point = measured_point(known, one.item.group, estimate.nearest)
         off.append(abs(point.time_us / one.cold_us - 1))
         groups.add(one.item.group)

@@ -140,7 +140,7 @@ def test_inductors_own_kernels_are_told_with_their_measured_like(kind: str) -> N
     assert (basis.prediction, basis.because) == ("oracle", "")
     (part,) = [p for p in basis.parts if p.way == "compile"]
     assert (part.name, part.launches) == (measured["name"], 2)
-    assert part.nearest is not None and part.likeness > 0.999
+    assert part.nearest is not None and part.correlation > 0.999
     assert part.nearest.time_us == pytest.approx(measured["times_us"][0] - 1.3, rel=0.01)  # what two events add
     assert part.time_us == pytest.approx(2 * part.nearest.time_us, rel=0.2)
 
