@@ -99,7 +99,7 @@ def size(logarithm: float) -> int:
     if abs(value - round(value)) < 1e-9 * value:
         return round(value)
     for power in range(max(0, int(logarithm)), -1, -1):
-        near = round(value / 2**power) * 2**power
+        near = round(value / (1 << power)) * (1 << power)
         if near and abs(near - value) <= slack:
             return near
     return round(value)

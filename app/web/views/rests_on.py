@@ -42,12 +42,14 @@ def rests_on_section(region: RegionBody) -> RestsOnSection | None:
     rests, cost = region.get("rests_on"), region.get("cost")
     if not rests or not rests["parts"]:
         return None
-    labels = {o["name"]: o["label"] for o in cost["operations"]} if cost else {}
+    labels = {("eager", o["name"]): o["label"] for o in cost["operations"]} if cost else {}
     launched = {"eager": sum(o["launches"] > 0 for o in cost["operations"]) if cost else 0, "compile": _kernels(region)}
     ways: list[ExplainedWay] = []
     for way, title, what in TITLES:
         rows: list[ExplainedRow] = [
-            {**part, "label": labels.get(part["name"], part["name"])} for part in rests["parts"] if part["way"] == way
+            {**part, "label": labels.get((way, part["name"]), part["name"])}
+            for part in rests["parts"]
+            if part["way"] == way
         ]
         if rows:
             ways.append({"title": title, "what": what, "rows": rows, "cut": len(rows) < launched[way]})

@@ -44,7 +44,7 @@ def test_the_sentence_stands_by_the_predicted_figures_and_says_when_they_are_sca
 def test_each_operation_is_explained_in_the_part_on_costs_folded_away() -> None:
     region = advised()
     page = html.unescape(body(region))
-    place = page.index('<details id="rests-on">')
+    place = page.index('id="rests-on"')
     assert page.index('id="cost"') < place < page.index('id="roofline"')
     parts = page[place:].partition("</details>")[0]
     for part in region["rests_on"]["parts"]:
