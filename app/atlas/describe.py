@@ -119,7 +119,7 @@ def _rows(numbers: Numbers) -> list[str]:
     if stride > 0:
         told.append(f"strided by {_bytes(stride, numbers)}")
     elif size(numbers.get("rows", 0.0)) < PROCESSORS:
-        told.append("fewer rows than processors")
+        told.append("few rows")
     return told
 
 
@@ -133,7 +133,7 @@ def _gemm(numbers: Numbers) -> list[str]:
     told = [" × ".join(_number(numbers, n) for n in sizes)]
     tiles = size(numbers.get("tiles", 0.0))
     if tiles < PROCESSORS:
-        told.append(f"{tiles} output tiles for {PROCESSORS} processors")
+        told.append(f"only {tiles} output tiles")
     if numbers.get("aligned operands", 6.0) < math.log2(VECTOR_BYTES):
         told.append("rows begin off multiples of 16 bytes")
     return told
