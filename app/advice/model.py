@@ -72,3 +72,4 @@ class Advice:
     validation: dict[str, Any] | None = None
     notes: tuple[str, ...] = field(default=())
     would_change: tuple[Change, ...] = ()  # nearest first
+    prediction: Literal["oracle", "rules"] | None = None  # whose kernels torch.compile's time is of

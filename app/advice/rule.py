@@ -86,7 +86,7 @@ def decision_inputs(
     rates: Rates | None = None,
 ) -> DecisionInputs:
     """What goes into a region's verdict. rates: as in `advise`."""
-    rates = rates or (TRACED if workload.observed else FITTED)
+    rates = rates or rates_of(workload)
     covers = (*facts.covers, *known_covers(facts, settings))
     eager = predict.eager(facts, device, rates)
     by_wall = launch_bound_alone(facts, workload, eager, settings)
@@ -94,6 +94,11 @@ def decision_inputs(
     current = _observed_range(workload) or (now.time_us if now else None)
     every_option = options(facts, covers, device, current, current, rates, by_wall)
     return DecisionInputs(facts, workload, device, settings, rates, covers, current, eager, every_option)
+
+
+def rates_of(workload: Workload) -> Rates:
+    """Those of traces where the times were observed, else those of back-to-back calls on a GPU."""
+    return TRACED if workload.observed else FITTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from app.advice.criteria import BY_NAME, kernel_problem, runs_on_library, worth_
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
 from app.advice.options import no_triton, nothing_to_compute
+from app.atlas.shipped import basis_of
 from app.estimate.facts import Cover
 from app.estimate.range import Range
 
@@ -209,7 +210,8 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
         notes.append("sizes are not known, so no time is predicted; record the trace with record_shapes=True")
     if not case.device.ceilings_measured and facts.shapes:
         notes.append(f"ceilings of {case.device.name} are the datasheet's; the estimate's rates were fitted on an H200")
-    if case.device.name not in case.rates.devices and facts.shapes:
+    atlas = basis_of(case.device)
+    if case.device.name not in case.rates.devices and not (atlas is not None and atlas.own) and facts.shapes:
         notes.append(
             f"nothing was measured on {case.device.name}: times are scaled by its ceilings, their ranges wider"
         )

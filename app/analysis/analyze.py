@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from app.advice import sensitivity
 from app.advice.model import Advice
-from app.advice.rule import advise
+from app.advice.rule import advise, rates_of
 from app.analysis.advice_inputs import TraceFacts
 from app.analysis.cost_json import cost_json
 from app.analysis.kernel_line_counts import own_lines
 from app.atlas.price import Total, compiled
 from app.atlas.shipped import basis_of
+from app.estimate.basis import PredictionBasis, prediction_basis
 from app.estimate.compiled_bytes import replaces_attention
 from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.irregularity import Irregularity, irregularity
@@ -70,6 +71,7 @@ class Evaluated:
     cost_json: objects.Cost
     advice: Advice
     prediction: CompilePrediction
+    basis: PredictionBasis
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ def decide(
     limits, objective = context.thresholds, context.objective
     advice = advise(facts, workload, device, limits, objective=objective, rates=rates)
     changes = sensitivity.would_change(facts, workload, device, limits, objective=objective, rates=rates)
+    basis = prediction_basis(facts, device, rates or rates_of(workload), predictions)
     return Evaluated(
         region=prepared.region,
         text=prepared.text,
@@ -170,8 +173,14 @@ def decide(
         facts=facts,
         irregularity=irregularity(prepared.region, workload),
         cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes),
-        advice=replace(advice, notes=(*advice.notes, *context.notes, *_atlas_notes(device)), would_change=changes),
+        advice=replace(
+            advice,
+            notes=(*advice.notes, *context.notes, *_atlas_notes(device)),
+            would_change=changes,
+            prediction=basis.prediction,
+        ),
         prediction=prediction,
+        basis=basis,
     )
 
 

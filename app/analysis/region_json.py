@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from app.analysis.analyze import Evaluated
+from app.analysis.basis_json import basis_json
 from app.objects.oracle import OraclePrediction
 from app.objects.oracle import Recompiles as RecompilesJson
 from app.objects.region import RegionBody, RegionSource
@@ -38,4 +39,5 @@ def region_json(
         "oracle": [cast("OraclePrediction", to_dict(p)) for p in evaluated.prediction.predictions],
         "recompiles": cast("RecompilesJson", recompiles_to_dict(recompiles)) if recompiles else None,
         "advice": to_json(evaluated.advice),
+        "rests_on": basis_json(evaluated.basis, observed=workload.observed and None not in observed),
     }

@@ -62,12 +62,16 @@ class Group:
 class Price:
     """µs on the device, launched behind another kernel. cold: inputs from memory; warm: inputs in L2, where they fit.
 
-    deviation: standard deviation of the logarithm of either.
+    deviation: standard deviation of the logarithm of either. item: what it is the price of. nearest, correlation: the
+    number of the measured point of its group that is most like it, and how much, as `Estimate` has them.
     """
 
     cold_us: float
     warm_us: float
     deviation: float
+    item: Item
+    nearest: int
+    correlation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +105,8 @@ class Atlas:
             return None
         floor, estimate = item.floor_us(device), group.interpolation.at(item.numbers)
         cold_us, warm_us = (significant(floor * math.exp(of), 6) for of in (estimate.cold, estimate.warm))
-        return Price(cold_us, warm_us, significant(estimate.deviation, 4))
+        deviation = significant(estimate.deviation, 4)
+        return Price(cold_us, warm_us, deviation, item, estimate.nearest, significant(estimate.correlation, 4))
 
 
 def file_name(device: Device) -> str:

@@ -13,7 +13,7 @@ import torch
 
 from app.atlas.atlas import MOST_POINTS, Atlas, Group, HeldOut
 from app.atlas.interpolation import ALIKE, EIGHTY, JITTER, Floats, Interpolation, scale_of
-from app.atlas.item import Item
+from app.atlas.item import ANOTHER, Item
 from app.atlas.kernel_items import kernel_item
 from app.atlas.operation_items import UNPRICED, operation_item
 from kernels.calibrate.points import Conditions, Point
@@ -29,8 +29,6 @@ LEAST_US = 0.5
 """No launch counts as shorter."""
 LEAST_DIFFERENCE = 0.15
 """Share of a program's time that its backward has to take for a difference to tell it."""
-ANOTHER = "another device"
-"""The number that another device's points have and this one's have not."""
 LEAST_POINTS = 20
 """Fewer make no group: its operations are priced by other rules."""
 CHOOSING = 500

@@ -100,6 +100,7 @@ class Interpolation:
             float(weights @ (self.warm[near] - warm)) + warm,
             math.sqrt(max(variance, self.noise**2)),
             int(near[0]),
+            float(between[0]) / self.height**2,
         )
 
     def prepare(self) -> None:
@@ -110,12 +111,13 @@ class Interpolation:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """cold, warm: logarithms of time over floor. deviation: standard deviation of either. nearest: number of the point
-    that is most like it."""
+    that is most like it. correlation: of what the numbers explain of it and of that point, 0 to 1."""
 
     cold: float
     warm: float
     deviation: float
     nearest: int
+    correlation: float
 
 
 def scale_of(described: Floats) -> tuple[Floats, Floats]:

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from profiler.hardware import Device
 
 
+ANOTHER = "another device"
+"""The number of a point that was measured on another device of the architecture, 1 there: it may differ by a factor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """What the atlas is asked. group: items of one group are compared with each other, "eager reduction".

@@ -11,7 +11,7 @@ from app.atlas.item import Item
 from app.atlas.kernel_items import kernel_item
 from app.atlas.operation_items import site_item
 from profiler.hardware import Device
-from profiler.oracle.model import Prediction
+from profiler.oracle.model import OracleKernel, Prediction
 from profiler.region.graph.operation import Tensor
 
 CALL_US = 2.0
@@ -32,11 +32,13 @@ UNKNOWN_DEVIATION = 0.4
 @dataclass(frozen=True, slots=True)
 class Part:
     """One operation, kernel or library call with its time in µs for all of its launches. deviation: see `Price`;
-    None where the atlas has no points like it and other rules gave the time."""
+    None where the atlas has no points like it and other rules gave the time. price: of one launch."""
 
     name: str
     time_us: float
     deviation: float | None
+    price: Price | None = None
+    launches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,21 @@ def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | No
         price = atlas.price(item, device) if item is not None else None
         if price is None:
             return None
-        parts.append(Part(kernel.name, kernel.calls * price.cold_us, price.deviation))
+        time_us = kernel.calls * price.cold_us
+        parts.append(Part(kernel.name, time_us, price.deviation, price, kernel.calls))
     for extern in prediction.externs:
         items = [site_item(extern.name, site) for site in extern.sites] or [None] * extern.calls
         parts += [_call(extern.name, item, atlas, device) for item in items]
     return Total(tuple(parts))
+
+
+def first_unpriced(prediction: Prediction, atlas: Atlas, device: Device) -> OracleKernel | None:
+    """The kernel for which `compiled` says nothing of an answer; None where it says something."""
+    for kernel in prediction.kernels:
+        item = kernel_item(kernel.traits, kernel.bytes_moved)
+        if item is None or atlas.price(item, device) is None:
+            return kernel
+    return None
 
 
 def _call(name: str, item: Item | None, atlas: Atlas, device: Device) -> Part:
@@ -95,7 +107,7 @@ def _call(name: str, item: Item | None, atlas: Atlas, device: Device) -> Part:
     if price is None:
         return Part(name, UNREACHED * item.floor_us(device), None)
     warm = 0.5 if item.bytes_moved < HELD * device.l2_bytes else 0.0  # what feeds it was mostly written just before
-    return Part(name, between(price, warm), price.deviation)
+    return Part(name, between(price, warm), price.deviation, price)
 
 
 def between(price: Price, warm: float) -> float:

@@ -10,6 +10,7 @@ from app.objects.advice import Advice
 from app.objects.evidence import Figures
 from app.objects.region import AdviceAnswer
 from app.objects.trace import Gain, Trace, TraceBody
+from app.trace_report.rests_on import rests_on_words
 from app.trace_report.speedup import list_names
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ def advice_text(advice: Advice | AdviceAnswer) -> str:
 
 
 def region_text(region: AdviceAnswer) -> str:
-    """A region's advice with its criteria."""
+    """A region's advice, what its predicted times rest on, and its criteria."""
     marks = {True: "yes", False: "no ", None: "?  "}
+    rests = region.get("rests_on")
+    basis = [rests["sentence"]] if rests else []
     because = [f"  {marks[c['holds']]} {c['name']}: {c['because']}" for c in region["criteria"]]
     changes = [f"  would change it: {c['because']}" for c in region.get("would_change") or ()]
-    return "\n".join([region.get("name") or "", advice_text(region), *because, *changes])
+    return "\n".join([region.get("name") or "", advice_text(region), *basis, *because, *changes])
 
 
 def ranks_text(reports: RankReports) -> str:
@@ -92,6 +95,7 @@ def trace_text(trace: Trace | TraceBody) -> str:
         f"torch.compile: {o['op']} ({o['calls_per_step']:.3g} a step) {o['does']}. {o['remedy']}"
         for o in trace.get("compile_obstacles", ())
     ]
+    lines += [text] if (text := rests_on_words(trace["regions"])) else []
     for number, region in enumerate(trace["regions"], 1):
         share = region.get("share_of_step")
         lines += ["", f"{number}. {region['name']}" + ("" if share is None else f" ({share:.1%} of the step)")]

@@ -41,6 +41,7 @@ __all__ = [
     "eager",
     "eager_us",
     "generated_us",
+    "goes_by_kernels",
     "library",
     "library_us",
     "matrix_share",
@@ -105,13 +106,18 @@ def torch_compile(
     )  # fmt: skip
 
 
+def goes_by_kernels(facts: RegionFacts, rates: Rates = FITTED) -> bool:
+    """Whether torch.compile's time is that of Inductor's own kernels, and not what our fusion rules say."""
+    return facts.compiled_total is not None and rates.atlas and facts.compiled_total.known >= MOSTLY_KNOWN
+
+
 def _by_its_kernels(facts: RegionFacts, device: Device, rates: Rates) -> float | None:
     """Time of the kernels that Inductor makes, by the atlas, over what our fusion rules say of the heaviest binding.
 
     None where the oracle was not asked or the atlas does not know its kernels.
     """
     total, shape = facts.compiled_total, facts.heaviest
-    if total is None or shape is None or not rates.atlas or total.known < MOSTLY_KNOWN:
+    if total is None or shape is None or not goes_by_kernels(facts, rates):
         return None
     time_us = total.time_us - CALL_US + call_us(rates)
     return float((time_us / compiled_us(shape, device, "default", rates, facts.sdpa)) ** sureness(total.deviation))

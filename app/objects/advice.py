@@ -6,6 +6,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from app.objects.basis import PredictionSource
 from app.objects.common import Range
 from app.objects.evidence import Evidence
 
@@ -48,7 +49,11 @@ class Change(TypedDict):
 
 
 class Advice(TypedDict):
-    """What to do about a region, and why. validation: the measurement that it was issued again with."""
+    """What to do about a region, and why. validation: the measurement that it was issued again with.
+
+    prediction: whose kernels torch.compile's predicted time is of: "oracle", Inductor's own list; "rules", our fusion
+    rules. Null where no time is predicted for want of sizes.
+    """
 
     tool: Tool
     mode: str
@@ -64,6 +69,7 @@ class Advice(TypedDict):
     validation: Evidence | None
     notes: list[str]
     would_change: NotRequired[list[Change]]
+    prediction: NotRequired[PredictionSource | None]
 
 
 class DeviceAdvice(TypedDict):

@@ -7,6 +7,7 @@ from typing import NotRequired, TypeAlias
 from typing_extensions import TypedDict
 
 from app.objects.advice import Advice
+from app.objects.basis import RestsOn
 from app.objects.common import Binding, Note
 from app.objects.cost import Cost
 from app.objects.obstacle import Obstacle
@@ -53,7 +54,8 @@ class Irregularity(TypedDict):
 
 
 class RegionBody(TypedDict):
-    """A region as it is built. cost, advice: null until they are there, or where advising on it failed.
+    """A region as it is built. cost, advice: null until they are there, or where advising on it failed. rests_on: what
+    the advice's predicted times rest on; it lacks until they are there, and without a text.
 
     The keys that may lack are a trace's: key: its name within the trace. missing: why there is no text. forward_of: the
     key of the region whose gradient it computes. streams: that its kernels run on. launches_left: share of its launches
@@ -75,6 +77,7 @@ class RegionBody(TypedDict):
     oracle: list[OraclePrediction]
     recompiles: Recompiles | None
     advice: Advice | None
+    rests_on: NotRequired[RestsOn]
     key: NotRequired[str]
     title: NotRequired[str]
     missing: NotRequired[str]
@@ -104,6 +107,7 @@ class RegionAdvised(TypedDict, total=False):
     oracle: list[OraclePrediction]
     recompiles: Recompiles | None
     advice: Advice | None
+    rests_on: RestsOn
     launches_left: dict[str, float]
     missing: str
     notes: list[Note]
@@ -113,10 +117,10 @@ class Region(RegionBody):
     """A part of a step, or a text that somebody wrote down, with its cost and advice: null until they are there, or
     where advising on it failed, which `notes` tells.
 
-    validations: ids, the newest first. archive: the record nearest to it where this host has measured nothing. Of a
-    trace's region only: key: its name within the trace. missing: why there is no text. forward_of: the key of the
-    region whose gradient it computes. streams: that its kernels run on. launches_left: share of its launches that is
-    left with each tool.
+    rests_on: what the predicted times rest on. validations: ids, the newest first. archive: the record nearest to it
+    where this host has measured nothing. Of a trace's region only: key: its name within the trace. missing: why there
+    is no text. forward_of: the key of the region whose gradient it computes. streams: that its kernels run on.
+    launches_left: share of its launches that is left with each tool.
     """
 
     id: str
@@ -167,4 +171,5 @@ class AdviceAnswer(Advice):
     cost: NotRequired[Cost | None]
     oracle: NotRequired[list[OraclePrediction]]
     recompiles: NotRequired[Recompiles | None]
+    rests_on: NotRequired[RestsOn]
     archive: NotRequired[NearestRecord | None]

@@ -111,12 +111,17 @@ def _ask_and_store(state: ServerState, region: Region) -> None:
     advice = region["advice"]
     if advice is None:  # advising failed when the trace was read, and does not now
         kept |= {"cost": again["cost"], "irregularity": again["irregularity"], "notes": []}
+        kept |= {"rests_on": again["rests_on"]}
         advice = finite(again["advice"])
     elif any(p["mode"] == "default" and not p["unavailable"] for p in again["oracle"]):
         # A row of before may lack what its advice was issued on, and another host has other packages.
         without, now = finite(state.service.decide(question).region["advice"]), finite(again["advice"])
         assert without is not None and now is not None  # `decide` gives advice
+        if reissue.same_inputs(advice, without):
+            kept |= {"rests_on": again["rests_on"]}
         advice = reissue.keep_unless_same_inputs(advice, without, now)
+    elif again["oracle"]:  # the advice stands; why it is without Inductor's kernels is known now
+        kept |= {"rests_on": again["rests_on"]}
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
 
 
@@ -124,7 +129,8 @@ def region_on(state: ServerState, region_id: str, device: str) -> Region:
     """A stored region with the cost and advice of another device; kept nowhere. 422 for one that the table lacks."""
     region, question = _asked_again(state, region_id)
     there = finite(state.service.on_device(question, device, title=region["name"]))
-    return {**region, "cost": there["cost"], "advice": there["advice"], "oracle": [], "validations": []}
+    moved: Region = {**region, "cost": there["cost"], "advice": there["advice"], "oracle": [], "validations": []}
+    return {**moved, "rests_on": there["rests_on"]}
 
 
 def region_on_devices(state: ServerState, region_id: str) -> list[DeviceAdvice]:

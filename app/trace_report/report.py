@@ -378,6 +378,7 @@ def _advise(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds
         "oracle": region["oracle"],
         "recompiles": region["recompiles"],
         "advice": region["advice"],
+        "rests_on": region["rests_on"],
         "launches_left": launches_left(evaluated.facts, evaluated.advice),
     }
 

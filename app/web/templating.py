@@ -28,9 +28,9 @@ def ticks(text: object) -> Markup:
     return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-def breakable(path: str) -> Markup:
-    """A path that may wrap after its slashes rather than inside a name."""
-    return Markup("/<wbr>").join(path.split("/"))
+def breakable(path: str, mark: str = "/") -> Markup:
+    """A path that may wrap after its slashes, or a name after another mark, rather than anywhere."""
+    return Markup(f"{escape(mark)}<wbr>").join(path.split(mark))
 
 
 def reveal_hidden(value: object) -> object:

@@ -163,8 +163,9 @@ def ticks(scale: Scale, axis: Figure) -> list[tuple[float, str]]:
         marks = [(scale(m * 10.0**p), f"{m * 10.0**p:,.12g}") for p in powers for m in inside]
     else:
         span = scale.high - scale.low
-        power = 10.0 ** math.floor(math.log10(span / 5)) if span > 0 else 1.0
-        step = next(m * power for m in (1, 2, 5, 10) if m * power >= span / (axis.get("nticks") or 7))
+        least = span / (axis.get("nticks") or 7)
+        power = 10.0 ** math.floor(math.log10(least)) if span > 0 else 1.0
+        step = next((m * power for m in (1, 2, 5) if m * power >= least), 10 * power)
         count = math.floor(scale.high / step)
         marks = [(scale(k * step), f"{k * step:,.6g}") for k in range(math.ceil(scale.low / step), count + 1)]
     low, high = sorted((scale.start, scale.end))

@@ -18,6 +18,7 @@ from app.web.labels import format_time
 from app.web.long_lists import MOST_SAVINGS, Rows, heaviest
 from app.web.views import predicted_vs_measured, whatif
 from app.web.views.predicted_kernels import OracleSection, oracle_section
+from app.web.views.rests_on import RestsOnSection, rests_on_section
 from app.web.views.validation_page import AnyValidation, measured_at_same_sizes
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
@@ -45,6 +46,7 @@ class Analysis(CostRows):
     written_peak: float | None
     ceilings: tuple[str, str] | None
     roofline_points: list[roofline.Point]
+    explained: RestsOnSection | None
 
 
 class EvidenceCharts(TypedDict, total=False):
@@ -105,6 +107,7 @@ def analysis(region: RegionBody, validation: AnyValidation | None = None) -> Ana
         "written_peak": None,
         "ceilings": None,
         "roofline_points": [],
+        "explained": rests_on_section(region),
     }
     if cost:
         _add_cost(page, cost, advice, validation if comparable else None)

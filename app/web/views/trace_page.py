@@ -14,6 +14,7 @@ from app.objects.obstacle import Obstacle
 from app.objects.region import Region, RegionBody
 from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, Trace, TraceBody, TraceSummary
 from app.trace_report.ranks import spread_json
+from app.trace_report.rests_on import rests_on_words
 from app.trace_report.speedup import list_names
 from app.units import duration
 from app.web.charts import plotly
@@ -210,7 +211,8 @@ class UnreadPage(TypedDict):
 class TracePage(TimelineSection, BreakdownSection, StepSection, RankSection, RegionsSection):
     """Context of partials/trace/body.html.
 
-    parts: what is there of the trace can be shown, without the advice on all regions while it is read.
+    parts: what is there of the trace can be shown, without the advice on all regions while it is read. rests_on_words:
+    what its predictions rest on, in sentences.
     """
 
     trace: AnyTrace
@@ -226,6 +228,7 @@ class TracePage(TimelineSection, BreakdownSection, StepSection, RankSection, Reg
     step_chart: Chart | None
     advice_height: int
     speedup: SpeedupSection
+    rests_on_words: str
     companions: list[Companion]
 
 
@@ -378,6 +381,7 @@ def trace_page(
         "step_chart": None if reading else plotly.step_by_region(rows),
         "advice_height": ADVICE_HEIGHT + plotly.step_height(rows),
         "speedup": speedup_section(trace),
+        "rests_on_words": rests_on_words(trace.get("regions") or ()),
         "companions": [
             {"what": words, "name": companions[field]}
             for field, words in COMPANION_WORDS.items()

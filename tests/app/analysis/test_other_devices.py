@@ -170,7 +170,7 @@ def test_the_page_works_as_a_plain_form_and_as_a_part(client: httpx.Client, regi
     assert "<html" not in part
     for known in DEVICES:
         assert re.search(rf'<th scope="row">{known.name}\b', part)
-    assert "No record of" in part
+    assert "No atlas of" in part
     assert "ranges are wider" in part
 
 

@@ -124,6 +124,34 @@ def holds(region: dict[str, Any], name: str) -> bool | None:
     return found
 
 
+UNAVAILABLE = CompilePrediction((Prediction(H200, "default", {}, False, unavailable="it took longer than 20 s"),))
+
+
+def test_why_inductors_kernels_are_not_gone_by_is_kept_when_it_was_asked_in_vain(state: Any) -> None:
+    region = regions.submit_region(state, TEXT, device="H200")
+    assert region["rests_on"]["prediction_because"] == "Inductor was not asked"
+    state.service.prediction = UNAVAILABLE
+    asked = regions.predict_region(state, region["id"])
+    assert asked["advice"] == region["advice"]
+    assert asked["rests_on"]["prediction_because"] == "Inductor could not answer: it took longer than 20 s"
+
+
+def test_what_predictions_rest_on_goes_with_the_device_that_is_asked_about(state: Any) -> None:
+    region = regions.submit_region(state, TEXT, device="H200")
+    there = regions.region_on(state, region["id"], "A100")
+    assert (region["rests_on"]["device"], there["rests_on"]["device"]) == (H200, "NVIDIA A100")
+    assert region["rests_on"]["atlas"]["own"] and not there["rests_on"]["atlas"]["own"]
+
+
+def test_of_a_region_whose_inputs_are_lost_what_its_advice_rests_on_stays(state: Any) -> None:
+    """As its advice does, which cannot be issued again."""
+    region = regions.submit_region(state, TEXT, step_time_us=900.0, target_step_time_us=1000.0, device="H200")
+    forget_inputs(state.store, region["id"])
+    asked = regions.predict_region(state, region["id"])
+    assert asked["advice"]["tool"] == "skip" and asked["oracle"]
+    assert asked["rests_on"] == region["rests_on"]
+
+
 def test_the_oracles_answer_does_not_forget_the_target_that_a_user_gave(state: Any) -> None:
     """The step meets its target: that is no longer to be seen in the stored region."""
     region = regions.submit_region(state, TEXT, step_time_us=900.0, target_step_time_us=1000.0, device="H200")

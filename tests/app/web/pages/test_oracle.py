@@ -69,6 +69,19 @@ def test_advice_has_what_inductor_said_unless_it_is_not_asked(asking: Serving) -
     assert code(wrong) == (422, "invalid-request")
 
 
+def test_what_a_prediction_rests_on_is_inductors_kernels_once_it_was_asked(asking: Serving) -> None:
+    body = {"region": EXAMPLE, "device": "H200"}
+    asked = asking.client.post("/api/v1/advice", json=body).json()
+    unasked = asking.client.post("/api/v1/advice", json=body | {"oracle": "off"}).json()
+    assert (asked["prediction"], unasked["prediction"]) == ("oracle", "rules")
+    compiled = [p for p in asked["rests_on"]["parts"] if p["way"] == "compile"]
+    assert {p["name"] for p in compiled} == {"mm", asked["oracle"][0]["kernels"][0]["name"]}
+    (whole,) = (a["time_us"]["mid"] for a in asked["alternatives"] if a["candidate"] == "compile")
+    assert sum(p["time_us"] for p in compiled) == pytest.approx(whole, rel=0.1)
+    assert [p["way"] for p in unasked["rests_on"]["parts"]] == ["eager"] * 4
+    assert "Inductor was not asked" in unasked["rests_on"]["sentence"]
+
+
 def test_hostile_text_is_refused_before_the_oracle_is_asked(asking: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     oracle = asking.state.service.oracle
@@ -88,6 +101,10 @@ def test_a_regions_page_has_the_kernels_and_each_its_machine_page(asking: Servin
     twin = asking.client.get(f"/api/v1/regions/{region}").json()
     assert differences(Region, twin) == []
     assert "4 launches → 2" in page
+    assert html.escape(twin["rests_on"]["sentence"], quote=False) in html.unescape(page)
+    parts = page[page.index('id="rests-on"') :].partition("</details>")[0]
+    assert "as eager PyTorch runs it" in parts and "as Inductor makes them" in parts
+    assert parts.count('<th scope="row">') == len(twin["rests_on"]["parts"]) == 6
     kernels = [k["name"] for p in twin["oracle"] for k in p["kernels"]]
     assert len(kernels) == 2
     for mode, name in zip(("default", "max-autotune"), kernels, strict=True):
@@ -159,7 +176,8 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
     answer = asking.client.get(f"{path}.json").json()
     assert [p["unavailable"] for p in answer["oracle"]] == ["", ""]
     # What the trace knew is still there: times, share, notes, and the advice but for the oracle's own criterion.
-    kept = {"advice", "oracle", "recompiles"}
+    assert [r["rests_on"]["prediction"] for r in (known, answer)] == ["rules", "oracle"]
+    kept = {"advice", "oracle", "recompiles", "rests_on"}
     assert {k: v for k, v in answer.items() if k not in kept} == {k: v for k, v in known.items() if k not in kept}
     # Its time is that of Inductor's own kernels now: another figure, the same tool.
     assert answer["advice"]["tool"] == known["advice"]["tool"]

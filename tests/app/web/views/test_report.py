@@ -124,6 +124,13 @@ def test_an_axis_is_marked_at_round_numbers_inside_it(scale: Scale, texts: list[
     assert min(at for at, _ in ticks(scale, {})) == 0
 
 
+@pytest.mark.parametrize("span", [0.07, 1.0, 4.05, 6.99, 9.9, 123.0])
+@pytest.mark.parametrize("most", [2, 3, 4, 7, 12])
+def test_an_axis_of_any_length_has_marks_and_no_more_than_it_asks_for(span: float, most: int) -> None:
+    marks = ticks(Scale("linear", 0.0, span, 0.0, 100.0), {"nticks": most})
+    assert 1 <= len(marks) <= most + 1
+
+
 def test_the_command_writes_a_region_with_the_nearest_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
