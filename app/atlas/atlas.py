@@ -94,8 +94,8 @@ class Atlas:
 
     @property
     def points(self) -> int:
-        """Of all groups."""
-        return sum(len(group.interpolation.cold) for group in self.groups.values())
+        """Of all groups, those that were measured on the device itself."""
+        return sum(group.interpolation.own for group in self.groups.values())
 
     def price(self, item: Item, device: Device) -> Price | None:
         """None where nothing like it was measured. device: may be another than the atlas's own: then its floor

@@ -22,6 +22,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from app.atlas.item import ANOTHER
+
 Floats = npt.NDArray[np.float64]
 
 JITTER = 1e-4
@@ -71,6 +73,13 @@ class Interpolation:
         middle, deviation = self.scale
         placed: Floats = (described - middle) / deviation / self.lengths
         return placed
+
+    @property
+    def own(self) -> int:
+        """Points that were measured on the device itself."""
+        if ANOTHER not in self.names:
+            return len(self.points)
+        return int((self.points[:, self.names.index(ANOTHER)] == 0).sum())
 
     def covers(self, numbers: Mapping[str, float]) -> bool:
         """Whether each category of an item has a point: of an operation that nobody measured nothing is known."""

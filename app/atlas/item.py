@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from profiler.hardware import Device
 
-
 ANOTHER = "another device"
 """The number of a point that was measured on another device of the architecture, 1 there: it may differ by a factor."""
 

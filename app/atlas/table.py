@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from app.atlas.atlas import Atlas
+
+HEAD = (
+    "group", "points", "of another device", "held out", "within 20 %", "median error", "worst tenth above",
+    "inside the 80 % interval",
+)  # fmt: skip
 
 
 def as_table(atlas: Atlas, size: int) -> str:
     """Markdown: a sentence, and a row for each group. size: bytes of its file."""
-    lines = [
-        summary(atlas, size),
-        "",
-        "| group | points | held out | within 20 % | median error | worst tenth above | inside the 80 % interval |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    lines = [summary(atlas, size), "", _row(HEAD), _row(("---", *["---:"] * (len(HEAD) - 1)))]
     for name, group in atlas.groups.items():
-        held = group.held_out
-        lines.append(
-            f"| {name} | {len(group.interpolation.cold)} | {held.points:g} | {held.within_20:.0%} | {held.median:.0%} |"
-            f" {held.worst_tenth:.0%} | {held.inside_80:.0%} |"
-        )
+        held, known = group.held_out, group.interpolation
+        counts = (known.own, len(known.cold) - known.own, held.points)
+        shares = (held.within_20, held.median, held.worst_tenth, held.inside_80)
+        lines.append(_row((name, *map(str, counts), *(f"{share:.0%}" for share in shares))))
     return "\n".join(lines)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def summary(atlas: Atlas, size: int) -> str:

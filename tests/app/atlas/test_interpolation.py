@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from app.atlas.interpolation import JITTER, Interpolation
+from app.atlas.interpolation import JITTER, NEAREST, Interpolation
 
 NAMES = ("bytes", "rows")
 
@@ -27,18 +27,23 @@ def by_definition(known: Interpolation, place: tuple[float, float]) -> tuple[flo
         distance = math.sqrt(3 * float(offset @ offset))
         return known.height**2 * (1 + distance) * math.exp(-distance)
 
-    matrix = np.array([[alike(a, b) for b in known.points] for a in known.points])
+    near = sorted(range(len(known.points)), key=lambda n: -alike(np.array(place), known.points[n]))[:NEAREST]
+    points, cold = known.points[near], known.cold[near]
+    matrix = np.array([[alike(a, b) for b in points] for a in points])
     matrix += np.eye(len(matrix)) * (known.noise**2 + JITTER)
-    to = np.array([alike(np.array(place), b) for b in known.points])
+    to = np.array([alike(np.array(place), b) for b in points])
     middle = np.median(known.cold)
-    mean = middle + to @ np.linalg.inv(matrix) @ (known.cold - middle)
+    mean = middle + to @ np.linalg.inv(matrix) @ (cold - middle)
     variance = known.height**2 + known.noise**2 - to @ np.linalg.inv(matrix) @ to
     return float(mean), math.sqrt(variance)
 
 
+@pytest.mark.parametrize("count", [60, 2 * NEAREST])
 @pytest.mark.parametrize("place", [(2.0, 3.0), (9.5, 0.5), (15.0, 12.0)])
-def test_mean_and_deviation_are_a_gaussian_processs(place: tuple[float, float]) -> None:
-    known = made()
+def test_mean_and_deviation_are_a_gaussian_processs_over_the_nearest_points(
+    place: tuple[float, float], count: int
+) -> None:
+    known = made(count)
     estimate = known.at(dict(zip(NAMES, place, strict=True)))
     mean, deviation = by_definition(known, place)
     assert estimate.cold == pytest.approx(mean, abs=1e-6)
@@ -70,3 +75,12 @@ def test_a_category_that_no_point_has_is_not_covered() -> None:
     )
     assert known.covers({"target=sum": 1.0, "bytes": 2.5, "another number": 1.0})
     assert not known.covers({"target=prod": 1.0, "bytes": 2.5})
+
+
+def test_points_of_another_device_are_not_counted_as_its_own() -> None:
+    known = Interpolation(
+        ("another device", "bytes"), np.array([[1.0, 2.0], [0.0, 3.0], [0.0, 4.0]]), np.zeros(3), np.zeros(3),
+        np.ones(2), 0.3, 0.1,
+    )  # fmt: skip
+    assert known.own == 2
+    assert made(60).own == 60

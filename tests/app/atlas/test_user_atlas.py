@@ -243,7 +243,7 @@ def test_warm_reads_the_users_as_well(folder: Path, users: Atlas) -> None:
     shipped.warm()
     basis = basis_of(H200)
     assert basis is not None and basis.users
-    assert all("_solved" in vars(group.interpolation) for group in basis.atlas.groups.values())
+    assert all("_placed" in vars(group.interpolation) for group in basis.atlas.groups.values())
 
 
 def test_check_says_what_a_file_is_or_why_it_is_refused(tmp_path: Path, users: Atlas) -> None:

@@ -8,9 +8,10 @@ from collections import Counter
 
 import pytest
 
-from kernels.calibrate.programs import ALL, EAGER, FUSED, draw
+from kernels.calibrate import trained_programs
+from kernels.calibrate.programs import ALL, EAGER, FUSED, count, draw
 from profiler.region import op_kinds
-from profiler.region.graph.lowering import lower
+from profiler.region.graph.lowering import lower, without_grad
 from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE
 from tests.conftest import ROOT
@@ -33,7 +34,30 @@ def test_a_family_draws_programs_that_lower(family: str) -> None:
         assert largest <= 2**30, "more than a calibration has room for"
 
 
-@pytest.mark.parametrize("family", sorted(EAGER))
+@pytest.mark.parametrize("family", sorted(trained_programs.FAMILIES))
+def test_a_trained_operation_is_one_and_its_backward(family: str) -> None:
+    """Or the difference to the program without gradients is no operation's time."""
+    for number in NUMBERS:
+        region = parse(draw(family, number))
+        assert region.requires_grad
+        launched = [
+            len([o for o in g.operations if o.kind not in IDLE]) for g in (lower(region), lower(without_grad(region)))
+        ]
+        assert launched in ([2, 1], [3, 1]), draw(family, number)
+
+
+@pytest.mark.parametrize("family", ["model_operation", "model_program"])
+def test_models_programs_are_texts_of_the_language_and_end(family: str) -> None:
+    last = count(family)
+    assert last is not None and last > 200
+    for number in range(0, last, last // 20):
+        launched = [o for o in lower(parse(draw(family, number))).operations if o.kind not in IDLE]
+        assert len(launched) == 1 or family == "model_program"
+    with pytest.raises(IndexError):
+        draw(family, last)
+
+
+@pytest.mark.parametrize("family", sorted(EAGER.keys() - trained_programs.FAMILIES.keys()))
 def test_a_single_operation_is_one_so_that_a_time_is_its_own(family: str) -> None:
     """Most of the time: a loss or a clamp of several operations is left out where points are read."""
     counted = Counter(len([o for o in lower(parse(draw(family, n))).operations if o.kind not in IDLE]) for n in NUMBERS)

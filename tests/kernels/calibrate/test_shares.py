@@ -39,10 +39,23 @@ def test_a_family_stays_with_few_processes() -> None:
     assert all(n <= 2 + FAMILIES[family] / (sum(FAMILIES.values()) / 16) for family, n in processes.items())
 
 
+def endless(family: str) -> int | None:
+    """No family ends."""
+    return None
+
+
+def test_a_family_that_ends_leaves_its_place_to_the_others() -> None:
+    shares = (Share("norm", 1.0), Share("model_operation", 3.0, 1, 2))
+    drawn = list(itertools.islice(programs(shares, lambda family: 6 if family == "model_operation" else None), 50))
+    assert [n for family, n in drawn if family == "model_operation"] == [1, 3, 5]
+    assert sum(family == "norm" for family, _ in drawn) == 47
+    assert list(programs(shares[1:], lambda family: 6)) == [("model_operation", n) for n in (1, 3, 5)]
+
+
 def test_programs_come_by_their_weights_and_the_same_each_time() -> None:
     shares = (Share("norm", 3.0), Share("copy", 1.0, 2, 5))
-    drawn = list(itertools.islice(programs(shares), 4000))
-    assert drawn == list(itertools.islice(programs(shares), 4000))
+    drawn = list(itertools.islice(programs(shares, endless), 4000))
+    assert drawn == list(itertools.islice(programs(shares, endless), 4000))
     assert sum(family == "norm" for family, _ in drawn) == pytest.approx(3000, abs=120)
     assert [n for family, n in drawn if family == "copy"][:3] == [2, 7, 12]
     assert len(set(drawn)) == 4000

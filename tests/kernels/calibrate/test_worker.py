@@ -10,7 +10,7 @@ import pytest
 
 from kernels.calibrate import points
 from kernels.calibrate.points import CompiledTimes, Times
-from kernels.calibrate.programs import draw
+from kernels.calibrate.programs import count, draw
 from kernels.calibrate.shares import Share, programs
 from kernels.calibrate.worker import work
 from profiler.region.model import Region
@@ -18,9 +18,9 @@ from profiler.region.model import Region
 SHARES = (Share("pointwise", 2.0), Share("chain", 1.0, 1, 3))
 
 
-def first(count: int) -> list[tuple[str, int]]:
+def first(many: int) -> list[tuple[str, int]]:
     """The programs that a worker of these shares begins with."""
-    return sorted(itertools.islice(programs(SHARES), count))
+    return sorted(itertools.islice(programs(SHARES, count), many))
 
 
 def measured_in(path: Path) -> list[tuple[str, int]]:
@@ -71,13 +71,13 @@ def test_what_was_measured_is_not_measured_again_by_whichever_worker(
 def test_a_program_that_ended_the_process_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         work(Clock(monkeypatch, 3, KeyboardInterrupt), SHARES, 9.0, tmp_path / "a.jsonl")
-    third = next(itertools.islice(programs(SHARES), 2, None))
+    third = next(itertools.islice(programs(SHARES, count), 2, None))
     work(Clock(monkeypatch, 4), SHARES, 4.0, tmp_path / "a.jsonl")
     assert sorted([*measured_in(tmp_path / "a.jsonl"), third]) == first(7)
 
 
 def test_a_program_that_fails_costs_its_point_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    third = next(itertools.islice(programs(SHARES), 2, None))
+    third = next(itertools.islice(programs(SHARES, count), 2, None))
     work(Clock(monkeypatch, 3, RuntimeError), SHARES, 5.0, tmp_path / "a.jsonl")
     reasons = [p.get("failed") for p in points.read(tmp_path / "a.jsonl") if (p["family"], p["number"]) == third]
     assert reasons[-1] == "RuntimeError: it ended"
@@ -90,3 +90,20 @@ def test_a_worker_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     work(clock, SHARES, -1.0, tmp_path / "a.jsonl")
     assert clock.seen == []
     assert time.monotonic() - began < 60
+
+
+def test_a_program_with_gradients_is_timed_without_them_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its backward takes is the difference."""
+    clock = Clock(monkeypatch, 9)
+    work(clock, (Share("trained_norm", 1.0),), 4.0, tmp_path / "a.jsonl")
+    assert [region.requires_grad for region in clock.seen] == [True, False, True, False]
+    assert all(p["forward"]["cold_us"] for p in points.finished(points.read(tmp_path / "a.jsonl")))
+
+
+def test_a_worker_of_programs_that_end_ends_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = count("model_program")
+    assert last is not None
+    work(Clock(monkeypatch, 9), (Share("model_program", 1.0, last - 3),), 99.0, tmp_path / "a.jsonl")
+    assert measured_in(tmp_path / "a.jsonl") == [("model_program", n) for n in range(last - 3, last)]
