@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NotRequired, TypeAlias
+from typing import Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -15,6 +15,10 @@ from app.objects.record import NearestRecord
 
 StoredInputs: TypeAlias = dict[str, object]
 """What an advice was issued on, as app.analysis.advice_inputs writes and reads it; kept with the region, not shown."""
+
+
+PredictedBy: TypeAlias = Literal["oracle", "rules"]
+"""Whose kernels the advice goes by: those that Inductor wrote, or those that our fusion rules expect of it."""
 
 
 class RegionSource(TypedDict):
@@ -55,6 +59,9 @@ class Irregularity(TypedDict):
 class RegionBody(TypedDict):
     """A region as it is built. cost, advice: null until they are there, or where advising on it failed.
 
+    prediction: whose kernels of torch.compile the advice goes by. Where Inductor was asked and could not answer,
+    `oracle[0].unavailable` says why.
+
     The keys that may lack are a trace's: key: its name within the trace. missing: why there is no text. forward_of: the
     key of the region whose gradient it computes. streams: that its kernels run on. launches_left: share of its launches
     that is left with each tool. busy_us_per_step: of its time, its part where kernels of several streams overlap.
@@ -74,6 +81,7 @@ class RegionBody(TypedDict):
     cost: Cost | None
     oracle: list[OraclePrediction]
     recompiles: Recompiles | None
+    prediction: PredictedBy
     advice: Advice | None
     key: NotRequired[str]
     title: NotRequired[str]
@@ -103,6 +111,7 @@ class RegionAdvised(TypedDict, total=False):
     cost: Cost | None
     oracle: list[OraclePrediction]
     recompiles: Recompiles | None
+    prediction: PredictedBy
     advice: Advice | None
     launches_left: dict[str, float]
     missing: str
@@ -167,4 +176,5 @@ class AdviceAnswer(Advice):
     cost: NotRequired[Cost | None]
     oracle: NotRequired[list[OraclePrediction]]
     recompiles: NotRequired[Recompiles | None]
+    prediction: NotRequired[PredictedBy]
     archive: NotRequired[NearestRecord | None]

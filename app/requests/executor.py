@@ -160,6 +160,10 @@ class Executor:
         """What the oracle says of a region; nothing where it is off."""
         return self._predict_compile(question, timeout_s)[0]
 
+    def predict_with(self, oracle: Oracle, question: Question) -> CompilePrediction:
+        """What another oracle says of a region, which nobody waits for: as long as that one takes for a question."""
+        return ask_oracle(oracle, self._ask(OutlineRequest(question), question.text))
+
     def _predict_compile(self, question: Question, timeout_s: float | None) -> tuple[CompilePrediction, bool]:
         """The same, and whether asking again would get no more."""
         if self.oracle is None:

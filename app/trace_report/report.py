@@ -377,6 +377,7 @@ def _advise(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds
         "cost": region["cost"],
         "oracle": region["oracle"],
         "recompiles": region["recompiles"],
+        "prediction": region["prediction"],
         "advice": region["advice"],
         "launches_left": launches_left(evaluated.facts, evaluated.advice),
     }
@@ -411,6 +412,7 @@ def _region_entry(mined: MinedRegion, blockers: tuple[CompileBlocker, ...]) -> R
         "advice": None,
         "oracle": [],
         "recompiles": None,
+        "prediction": "rules",
         "launches_left": {},
         "key": mined.id_hint,
         "forward_of": mined.forward_of or None,
