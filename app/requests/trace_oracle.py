@@ -189,17 +189,15 @@ def with_progress(state: ServerState, trace: Trace) -> Trace:
     """A trace with how far Inductor has been asked about it; what is missing is asked from here on. What Inductor
     writes is without its source, which each region has."""
     listed = [regions.without_source(r) for r in trace["regions"]]
-    known = [asked_region(r) for r in trace["regions"]] if trace["status"] == "ready" else None
-    return {**trace, "oracle": _progress(state, trace["id"], known), "regions": listed}
+    ready = trace["status"] == "ready"
+    progress = progress_of(state, trace["id"], [asked_region(r) for r in trace["regions"]]) if ready else None
+    return {**trace, "oracle": progress, "regions": listed}
 
 
-def progress_of(state: ServerState, trace_id: str) -> OracleProgress | None:
-    """The same alone, for a trace that is ready."""
-    return _progress(state, trace_id, state.store.regions_asked(trace_id))
-
-
-def _progress(state: ServerState, trace_id: str, known: Sequence[AskedRegion] | None) -> OracleProgress | None:
-    if known is None or not state.trace_oracle.is_on:
+def progress_of(state: ServerState, trace_id: str, known: Sequence[AskedRegion]) -> OracleProgress | None:
+    """How far Inductor has been asked about a trace that is ready; None where this server asks nobody. known: of all
+    its regions, in their order."""
+    if not state.trace_oracle.is_on:
         return None
     progress = oracle_progress(known, state.settings.oracle_share)
     if not progress["done"]:
