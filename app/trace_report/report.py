@@ -96,9 +96,13 @@ class Options(TypedDict, total=False):
 
 
 def report(path: str | Path, name: str, max_bytes: int | None = None, **options: Unpack[Options]) -> objects.TraceBody:
-    """The last of `stages`: everything at once."""
-    whole = next(stage for stage in stages(path, name, max_bytes, **options) if isinstance(stage, Whole))
-    return whole.trace
+    """The trace of the last of `stages`: everything at once."""
+    return whole_report(path, name, max_bytes, **options).trace
+
+
+def whole_report(path: str | Path, name: str, max_bytes: int | None = None, **options: Unpack[Options]) -> Whole:
+    """The last of `stages`."""
+    return next(stage for stage in stages(path, name, max_bytes, **options) if isinstance(stage, Whole))
 
 
 def stages(
