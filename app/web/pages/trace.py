@@ -180,7 +180,7 @@ def ask_on(
     view = parse_view(request.query_params.multi_items())
     if progress["done"]:
         page = _page(request, _find_trace(request, trace_id), view)
-        return render("partials/trace/oracle_done.html", {**page}, request=request)
+        return render("partials/oracle/done.html", {**page}, request=request)
     if line["state"] == asked:
         return Response(status_code=204)
     context: dict[str, object] = {"trace": {"id": trace_id}, "oracle_line": line, "asking": True}
@@ -191,7 +191,7 @@ def ask_on(
     else:
         places = newly_asked(awaited or (), known)
         context["cells"] = _advise_regions(request, trace_id, places, head["step_time_us"])
-    return render("partials/trace/oracle_news.html", context, request=request)
+    return render("partials/oracle/news.html", context, request=request)
 
 
 @router.post("/traces/{trace_id}/cancel")

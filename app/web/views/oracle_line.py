@@ -10,7 +10,7 @@ from app.units import count, share
 
 
 class OracleLine(TypedDict):
-    """Context of partials/trace/oracle_line.html. state: what the page shows by this, so that an answer is needed only
+    """Context of partials/oracle/line.html. state: what the page shows by this, so that an answer is needed only
     where it differs."""
 
     state: str
