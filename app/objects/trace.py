@@ -284,7 +284,7 @@ class Trace(TraceSummary):
 
     regions: list[Region]
     gain: Gain | None
-    oracle: NotRequired[OracleProgress | None]
+    oracle: OracleProgress | None
 
 
 class SlimTrace(TypedDict, total=False):

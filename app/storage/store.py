@@ -90,7 +90,7 @@ class Store:
         return page_of(self.database, query, traces, limit, after, trace_of)
 
     def trace(self, trace_id: str) -> Trace | None:
-        """One trace with its regions, and what following their newest advice gains."""
+        """One trace with its regions, and what following their newest advice gains; `oracle` is the server's to say."""
         if not is_id(trace_id):
             return None
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
@@ -99,7 +99,7 @@ class Store:
             if row is None:
                 return None
             of_trace = self._regions(connection, regions.c.trace_id == trace_id)
-        trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None}
+        trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None, "oracle": None}
         if trace["status"] == "ready":
             trace["gain"] = gain(trace)
         return trace

@@ -61,7 +61,6 @@ def test_answers_come_into_their_rows_and_the_asking_ends(open_page: Open, askin
     gate.give()
     shown(page, 1)
     expect(marks).to_have_text(["by Inductor's kernels"])
-    assert violations(page) == []
     gate.give()
     shown(page, 2)
     expect(marks).to_have_count(2)

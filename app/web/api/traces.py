@@ -165,7 +165,11 @@ def ranks(request: Request, trace_id: str) -> Response:
 @router.get("/{trace_id}", responses={200: {"model": Trace}, 202: {"model": Trace}, **errors(404, 422)})
 @declare(Access.READ)
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
-    """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
+    """One trace with its regions and their advice; with `wait` once it is read, or the wait is over.
+
+    Behind that Inductor is asked about the regions that make up most of its time: `oracle` says how far it is, and
+    `prediction` of each region whether its advice goes by Inductor's kernels or by the fusion rules.
+    """
     body = await wait_for_job(request, trace_id, wait, lambda: trace_oracle.find_trace(state_of(request), trace_id))
     return answer(body, status_of(request, body))
 

@@ -76,8 +76,8 @@ def trace(server: Serving, trace_id: str) -> Json:
 
 
 def when_done(server: Serving, trace_id: str) -> Json:
-    found: Json = until(lambda: body if (body := trace(server, trace_id))["oracle"]["done"] else None)
-    return found
+    last: Json = until(lambda: body if (body := trace(server, trace_id))["oracle"]["done"] else None)
+    return last
 
 
 def answers(body: Json) -> int:
