@@ -143,7 +143,7 @@ def region_of(row: sa.RowMapping, measured: Sequence[sa.RowMapping]) -> Region:
 
 def _predicted_by(body: Mapping[str, Any]) -> PredictedBy:
     """Of a row of before `prediction` was kept: whether Inductor had answered."""
-    answered = any(p["mode"] == "default" and not p["unavailable"] for p in body.get("oracle") or ())
+    answered = any(p.get("mode") == "default" and not p.get("unavailable") for p in body.get("oracle") or ())
     return "oracle" if answered else "rules"
 
 
