@@ -119,6 +119,16 @@ class Oracle:
             finally:
                 self._lock.release()
 
+    def wait_ready(self, timeout_s: float = START_S) -> bool:
+        """Start the process where there is none; whether it takes a question by then."""
+        with self._lock:
+            try:
+                self._ready(time.monotonic() + timeout_s)
+            except (_LateError, _DiedError) as fault:
+                log.warning("the oracle's process is not ready: %s", fault)
+                return False
+            return True
+
     def _begin(self) -> None:
         """Once there is a template; whoever asks before that waits for it as well."""
         deadline = time.monotonic() + START_S

@@ -137,8 +137,9 @@ def test_a_question_whose_process_was_killed_is_asked_again_where_that_is_wanted
     """Behind everybody else nobody sees the answer that is missing, and the trace's page would keep it."""
     oracle = Oracle(timeout_s=120.0, retries=1, niceness=7)
     try:
-        oracle.predict(EXAMPLE, device())
-        assert oracle._child is not None
+        assert oracle.wait_ready()
+        assert oracle._child is not None and oracle._child.ready
+        assert not oracle.predict(EXAMPLE, device(), timeout_s=10.0).unavailable
         victim = oracle._child.process.pid
         assert os.getpriority(os.PRIO_PROCESS, victim) == os.getpriority(os.PRIO_PROCESS, 0) + 7
         timer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
