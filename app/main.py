@@ -35,6 +35,7 @@ from app.jobs.result_checks import check_landscape, check_report, check_trace, c
 from app.objects.task import RegionLimits
 from app.requests.executor import WAITING_CAP, Executor
 from app.requests.state import ServerState
+from app.requests.trace_oracle import NICENESS, RETRIES, TraceOracle
 from app.settings import Settings
 from app.storage.damage import LostError
 from app.storage.store import Store
@@ -117,7 +118,8 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     state.owns_templates = templates is None
     state.queue = make_queue(state.store, settings, state.host, state.fleet, owner, state.templates)
     template = state.templates[FORK]
-    oracle = Oracle(Cache(settings.oracle_dir), template=template) if settings.oracle == "auto" else None
+    answers = Cache(settings.oracle_dir)
+    oracle = Oracle(answers, template=template) if settings.oracle == "auto" else None
     state.service = Executor(
         template, limits=settings.advice_limits, size=settings.advice_processes, oracle=oracle,
         oracle_timeout_s=settings.oracle_timeout_s, thresholds=settings.rule,
@@ -125,6 +127,10 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
         atlases=lambda: user_atlas.state_of(settings.atlases_dir),
         environment=lambda: {worker_identity.MARK: f"{owner}/answers"}, logs=settings.logs_dir,
     )  # fmt: skip
+    state.trace_oracle = TraceOracle(
+        state, lambda: Oracle(answers, template=template, niceness=NICENESS, retries=RETRIES)
+    )
+    state.queue.when_read = state.trace_oracle.ask
     state.requests = Requests()
     state.retention = Retention(state)
     state.memory = Trimmer()
@@ -233,6 +239,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.service.start()
     state.host.when_known(lambda host: state.templates[FORK_INTERPRETED].start() if _checks_here(state, host) else None)
     state.queue.start()
+    state.trace_oracle.start()
     state.retention.start()
     state.memory.start()
     if state.settings.spare:
@@ -245,6 +252,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state.warm_pages.stop()
     state.memory.stop()
     state.retention.stop()
+    state.trace_oracle.stop()
     state.queue.stop()
     state.service.stop()
     if state.owns_templates:

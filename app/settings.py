@@ -118,6 +118,13 @@ class Settings(BaseSettings):
         " takes about half a gigabyte of memory.",
     )
     oracle_timeout_s: float = Field(default=10.0, gt=0, description="Longest wait for the oracle's answer.")
+    oracle_share: float = Field(
+        default=0.95,
+        ge=0,
+        le=1,
+        description="Share of a trace's time, the heaviest regions first, about which the oracle is asked behind the"
+        " first answer; 0 = none. Meanwhile it has a second process.",
+    )
     thresholds: str = Field(
         default="",
         description="Numbers of the rule that are not to be the defaults: `name=value, name=value`, or the path of a"

@@ -38,6 +38,7 @@ def region_json(
         "cost": evaluated.cost_json,
         "oracle": [cast("OraclePrediction", to_dict(p)) for p in evaluated.prediction.predictions],
         "recompiles": cast("RecompilesJson", recompiles_to_dict(recompiles)) if recompiles else None,
+        "prediction": "rules" if evaluated.facts.prediction is None else "oracle",
         "advice": to_json(evaluated.advice),
         "rests_on": basis_json(evaluated.basis, observed=workload.observed and None not in observed),
     }

@@ -6,13 +6,15 @@ Exit status: 0 done; 1 the input is wrong.
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.inputs import InputError, check_device, is_trace, read_ranks, read_text, read_trace
+from app.cli.inputs import InputError, check_device, is_trace, read_ranks, read_text, read_whole_trace
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
+from app.cli.progress import show_oracle_progress
 from app.cli.streams import print_answer
 from app.cli.text import ranks_text, region_text, trace_text
 from app.objects.common import Range
@@ -21,6 +23,8 @@ from app.thresholds import Thresholds, thresholds_in_force
 if TYPE_CHECKING:
     from app.objects.advice import RegionDevices
     from app.objects.region import AdviceAnswer, RegionBody
+    from app.objects.trace import TraceBody
+    from app.trace_report.report import Whole
 
 OK = 0
 
@@ -55,9 +59,9 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     advise.add_argument(
         "--oracle",
         choices=("auto", "off"),
-        default="off",
-        help="ask Inductor what torch.compile would make of a region's text: the rule then goes by its kernels. Off"
-        " unless asked for: starting it takes seconds (a server keeps it running)",
+        help="ask Inductor what torch.compile would make of it: the rule then goes by its kernels. By default a trace's"
+        " heaviest regions are asked about, which takes a second or so each; a region's text is not, for starting"
+        " Inductor takes seconds (a server keeps it running)",
     )
     advise.set_defaults(run=_advise)
 
@@ -67,11 +71,15 @@ def _advise(arguments: argparse.Namespace) -> int:
     if len(files) > 1:
         if arguments.execution_trace is not None:
             raise InputError("--execution-trace goes with one trace")
-        print_answer(read_ranks(files, arguments.companion), ranks_text, as_json=arguments.json)
+        with _finish_by_oracle(arguments) as finish:
+            ranks = read_ranks(files, arguments.companion, finish)
+        print_answer(ranks, ranks_text, as_json=arguments.json)
         return OK
     if arguments.file[0] != "-" and is_trace(files[0]):
         device = check_device(arguments.device)
-        trace = read_trace(files[0], arguments.companion, arguments.execution_trace, device)
+        whole = read_whole_trace(files[0], arguments.companion, arguments.execution_trace, device)
+        with _finish_by_oracle(arguments) as finish:
+            trace = finish(whole)
         print_answer(trace, trace_text, as_json=arguments.json)
         return OK
     if arguments.companion is not None or arguments.execution_trace is not None:
@@ -81,6 +89,20 @@ def _advise(arguments: argparse.Namespace) -> int:
         return OK
     print_answer(_flatten(advise_region(arguments, read_text(arguments.file[0]))), region_text, as_json=arguments.json)
     return OK
+
+
+@contextmanager
+def _finish_by_oracle(arguments: argparse.Namespace) -> Iterator[Callable[[Whole], TraceBody]]:
+    """Makes a report's trace: with Inductor's answers unless they are not wanted, waiting for them."""
+    if arguments.oracle == "off":
+        yield lambda whole: whole.trace
+        return
+    from app.trace_report.ask_oracle import ask_oracle
+
+    with start_oracle() as oracle:
+        yield lambda whole: ask_oracle(
+            whole.trace, whole.inputs, oracle, thresholds=thresholds_in_force(), on_progress=show_oracle_progress
+        )
 
 
 def _flatten(region: RegionBody) -> AdviceAnswer:
@@ -98,7 +120,7 @@ def advise_region(arguments: argparse.Namespace, text: str) -> RegionBody:
     from profiler.region.model import RegionError
 
     device = check_device(arguments.device if arguments.device != "cpu" else None)
-    with_oracle = getattr(arguments, "oracle", "off") == "auto"
+    with_oracle = getattr(arguments, "oracle", None) == "auto"
     try:
         with start_oracle() if with_oracle else nullcontext() as oracle:
             region = service.advise_region(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from app.thresholds import thresholds_in_force
 if TYPE_CHECKING:
     from app.objects.trace import TraceBody
     from app.trace_report.ranks import RankReports
+    from app.trace_report.report import Whole
 
 TRACE_SUFFIXES = (".json", ".gz")
 
@@ -46,23 +47,32 @@ def read_trace(
     path: Path, companion: Path | None = None, execution: Path | None = None, what_if: str | None = None
 ) -> TraceBody:
     """A trace with its regions and their advice. what_if: the device to predict for. Raises InputError."""
+    return read_whole_trace(path, companion, execution, what_if).trace
+
+
+def read_whole_trace(
+    path: Path, companion: Path | None = None, execution: Path | None = None, what_if: str | None = None
+) -> Whole:
+    """The same with what each region's advice was issued on."""
     from app.trace_report.companions import Companion
-    from app.trace_report.report import report
+    from app.trace_report.report import whole_report
 
     lender, observed = (Companion(file, file.name) if file else None for file in (companion, execution))
     with _trace_errors(path):
         settings = thresholds_in_force()
-        return report(path, path.name, companion=lender, execution=observed, thresholds=settings, what_if=what_if)
+        return whole_report(path, path.name, companion=lender, execution=observed, thresholds=settings, what_if=what_if)
 
 
-def read_ranks(paths: Sequence[Path], companion: Path | None) -> RankReports:
-    """The traces of several ranks side by side. Raises InputError."""
+def read_ranks(
+    paths: Sequence[Path], companion: Path | None, finish: Callable[[Whole], TraceBody] = lambda whole: whole.trace
+) -> RankReports:
+    """The traces of several ranks side by side; finish: as `report_ranks` takes it. Raises InputError."""
     from app.trace_report.ranks import report_ranks
 
     if not all(is_trace(path) for path in paths):
         raise InputError("several files are the traces of several ranks: one of these is no trace")
     with _trace_errors(paths[0] if len(paths) == 1 else None):
-        return report_ranks(paths, companion, thresholds_in_force())
+        return report_ranks(paths, companion, thresholds_in_force(), finish)
 
 
 @contextmanager

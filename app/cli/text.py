@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from app.objects.advice import Advice
 from app.objects.evidence import Figures
-from app.objects.region import AdviceAnswer
-from app.objects.trace import Gain, Trace, TraceBody
+from app.objects.region import AdviceAnswer, Region, RegionBody
+from app.objects.trace import Gain, OracleProgress, Trace, TraceBody
 from app.trace_report.rests_on import rests_on_words
 from app.trace_report.speedup import list_names
 
@@ -83,6 +83,23 @@ def gain_lines(gain: Gain | None) -> list[str]:
     return lines + [f"not known: {item['text']} ({item['time_us'] / 1e3:.2f} ms)" for item in gain["unknown"]]
 
 
+def oracle_lines(progress: OracleProgress | None) -> list[str]:
+    """Whose kernels the advice goes by; nothing where Inductor was not asked."""
+    if progress is None or not progress["asked"]:
+        return []
+    answered, asked = progress["answered"], progress["asked"]
+    of = f"{asked} region{'s' * (asked != 1)} asked about, which take {progress['of_time']:.1%} of all regions' time"
+    return [f"Inductor answered for {answered} of {of}; the others go by the fusion rules"]
+
+
+def _predicted_by(region: RegionBody | Region) -> str:
+    """What a region's line says of Inductor."""
+    if region["prediction"] == "oracle":
+        return "by Inductor's kernels"
+    why = next((p["unavailable"] for p in region["oracle"] if p["unavailable"]), "")
+    return f"by the fusion rules, for Inductor has no answer: {why}" if why else ""
+
+
 def trace_text(trace: Trace | TraceBody) -> str:
     """A trace's notes and its regions with their advice."""
     share = trace.get("linked_share")
@@ -90,6 +107,7 @@ def trace_text(trace: Trace | TraceBody) -> str:
     lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} step{'s' * (trace['steps'] != 1)}{linked}"]
     lines += [text] if (text := step_text(trace)) else []
     lines += gain_lines(trace.get("gain"))
+    lines += oracle_lines(trace.get("oracle"))
     lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]
     lines += [
         f"torch.compile: {o['op']} ({o['calls_per_step']:.3g} a step) {o['does']}. {o['remedy']}"
@@ -98,7 +116,9 @@ def trace_text(trace: Trace | TraceBody) -> str:
     lines += [text] if (text := rests_on_words(trace["regions"])) else []
     for number, region in enumerate(trace["regions"], 1):
         share = region.get("share_of_step")
-        lines += ["", f"{number}. {region['name']}" + ("" if share is None else f" ({share:.1%} of the step)")]
+        told = ("" if share is None else f"{share:.1%} of the step", _predicted_by(region))
+        more = "; ".join(part for part in told if part)
+        lines += ["", f"{number}. {region['name']}" + (f" ({more})" if more else "")]
         advice = region["advice"]
         lines += ["   " + line for line in advice_text(advice).splitlines()] if advice else []
     return "\n".join(lines)

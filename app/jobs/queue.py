@@ -110,6 +110,7 @@ class Queue:
         self.active: set[str] = set()
         self.cancels: set[str] = set()
         self.threads: list[threading.Thread] = []
+        self.when_read: Callable[[str], object] = lambda trace_id: None  # told of a trace that is ready
 
     def start(self) -> None:
         """Take back what a dead server of this host was doing, then begin."""
@@ -379,6 +380,7 @@ class Queue:
             with self.store.database.read() as connection:
                 size = connection.scalar(sa.select(traces.c.bytes).where(traces.c.id == attempt.job["id"]))
             self.stats.read(size or 0, seconds)
+            self.when_read(attempt.job["id"])
 
     # --- its surroundings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NotRequired, TypeAlias
+from typing import Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -16,6 +16,10 @@ from app.objects.record import NearestRecord
 
 StoredInputs: TypeAlias = dict[str, object]
 """What an advice was issued on, as app.analysis.advice_inputs writes and reads it; kept with the region, not shown."""
+
+
+PredictedBy: TypeAlias = Literal["oracle", "rules"]
+"""Whose kernels the advice goes by: those that Inductor wrote, or those that our fusion rules expect of it."""
 
 
 class RegionSource(TypedDict):
@@ -57,6 +61,9 @@ class RegionBody(TypedDict):
     """A region as it is built. cost, advice: null until they are there, or where advising on it failed. rests_on: what
     the advice's predicted times rest on; it lacks until they are there, and without a text.
 
+    prediction: whose kernels of torch.compile the advice goes by. Where Inductor was asked and could not answer,
+    `oracle[0].unavailable` says why.
+
     The keys that may lack are a trace's: key: its name within the trace. missing: why there is no text. forward_of: the
     key of the region whose gradient it computes. streams: that its kernels run on. launches_left: share of its launches
     that is left with each tool. busy_us_per_step: of its time, its part where kernels of several streams overlap.
@@ -76,6 +83,7 @@ class RegionBody(TypedDict):
     cost: Cost | None
     oracle: list[OraclePrediction]
     recompiles: Recompiles | None
+    prediction: PredictedBy
     advice: Advice | None
     rests_on: NotRequired[RestsOn]
     key: NotRequired[str]
@@ -106,6 +114,7 @@ class RegionAdvised(TypedDict, total=False):
     cost: Cost | None
     oracle: list[OraclePrediction]
     recompiles: Recompiles | None
+    prediction: PredictedBy
     advice: Advice | None
     rests_on: RestsOn
     launches_left: dict[str, float]

@@ -219,12 +219,38 @@ class TraceFigures(TypedDict):
     timeline: NotRequired[Timeline | None]
 
 
+class OracleProgress(TypedDict):
+    """How far Inductor has been asked about the regions of a trace, those of one text together, the heaviest first.
+
+    asked: how many it is asked about in all; answered, failed: of these, so far; failed are those that it has no answer
+    for, whose advice stays by the fusion rules. of_time: the share of the regions' time that the asked ones take. done:
+    nothing more comes.
+    """
+
+    asked: int
+    answered: int
+    failed: int
+    of_time: float
+    done: bool
+
+
+class AskedRegion(TypedDict):
+    """Of a region what decides whether Inductor is asked about it. unavailable: None while it was not asked, "" where
+    it has answered, else why it has not. advised: there is advice, by whatever prediction."""
+
+    text: str
+    time_us: float | None
+    advised: bool
+    unavailable: str | None
+
+
 class TraceBody(TraceFigures):
     """A trace as it is built. advice_inputs: of each of its regions, for the store alone."""
 
     regions: list[RegionBody]
     advice_inputs: NotRequired[list[StoredInputs]]
     gain: NotRequired[Gain | None]
+    oracle: NotRequired[OracleProgress | None]
 
 
 class TraceSummary(TraceFigures):
@@ -250,10 +276,15 @@ class Trace(TraceSummary):
 
     Their shares of the step and those of `rests` (copies, communication, kernels without an operation, the kinds of
     idle time) add up to 1.
+
+    oracle: how far Inductor has been asked about the regions, which begins when all have their advice by the fusion
+    rules: one region's advice after the other is issued again with its kernels. Null before that, and where nobody is
+    asked. What Inductor writes is without its source here, which the region has.
     """
 
     regions: list[Region]
     gain: Gain | None
+    oracle: OracleProgress | None
 
 
 class SlimTrace(TypedDict, total=False):

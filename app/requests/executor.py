@@ -163,6 +163,16 @@ class Executor:
         """What the oracle says of a region; nothing where it is off."""
         return self._predict_compile(question, timeout_s)[0]
 
+    def predict_with(self, oracle: Oracle, question: Question) -> CompilePrediction:
+        """What another oracle says of a region, which nobody waits for: as long as that one takes for a question. The
+        start of its process does not count, or the first question would go without an answer on a busy host."""
+        outline = self._ask(OutlineRequest(question), question.text)
+        known = recall_oracle(oracle, outline)
+        if known.predictions:
+            return known
+        oracle.wait_ready()
+        return ask_oracle(oracle, outline)
+
     def _predict_compile(self, question: Question, timeout_s: float | None) -> tuple[CompilePrediction, bool]:
         """The same, and whether asking again would get no more."""
         if self.oracle is None:

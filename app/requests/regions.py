@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from app.analysis import reissue
 from app.analysis.advice_inputs import AdviceInputs, from_stored, to_stored
+from app.analysis.analyze import CompilePrediction
 from app.analysis.questions import Question
 from app.archive import record_store
 from app.archive.by_device import by_device
@@ -20,6 +21,7 @@ from app.objects.advice import Advice, DeviceAdvice
 from app.objects.device import Device, FleetGpu
 from app.objects.job import Job
 from app.objects.kernel import Kernel
+from app.objects.oracle import OracleKernel, OraclePrediction
 from app.objects.record import ArchiveRecord, MeasuredDevice, NearestRecord
 from app.objects.region import Region, RegionAdvised, RegionBody
 from app.objects.task import ValidateTask
@@ -31,6 +33,7 @@ from app.requests.targets import Target, of_names, table_entry
 from app.settings import Settings
 from app.storage import job_table, measurements
 from app.storage.store import Asked, finite
+from app.trace_report.speedup import launches_left_by_inductor
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.compiler.targets import TARGETS
 from profiler.oracle.process import UnansweredError
@@ -89,7 +92,7 @@ def predict_region(state: ServerState, region_id: str) -> Region:
             raise not_found("region")
     answered = region.get("oracle") or ()
     if not answered or any(p["unavailable"] for p in answered):
-        _ask_and_store(state, region)
+        advise_with_oracle(state, region, state.service.predict_compile)
     known = state.store.region(region_id)
     if known is None:  # deleted meanwhile
         raise not_found("region")
@@ -102,27 +105,53 @@ def _is_reading(state: ServerState, region: Region) -> bool:
     return trace is not None and trace["status"] == "reading"
 
 
-def _ask_and_store(state: ServerState, region: Region) -> None:
-    """Ask, advise again, store."""
+def advise_with_oracle(state: ServerState, region: Region, predict: Callable[[Question], CompilePrediction]) -> None:
+    """Ask, advise again, store. region: as `Store.region_as_advised` has it. predict: asks the oracle; what it raises
+    leaves the region as it is."""
     stored = _stored_inputs(state, region)
     question = Question(_text_of(region), inputs=stored or _inputs_of_old_row(state, region))
-    again = state.service.decide(question, state.service.predict_compile(question)).region
+    again = state.service.decide(question, predict(question)).region
     kept: RegionAdvised = {"oracle": again["oracle"], "recompiles": again["recompiles"]}
     advice = region["advice"]
     if advice is None:  # advising failed when the trace was read, and does not now
         kept |= {"cost": again["cost"], "irregularity": again["irregularity"], "notes": []}
-        kept |= {"rests_on": again["rests_on"]}
+        kept |= {"prediction": again["prediction"], "rests_on": again["rests_on"]}
         advice = finite(again["advice"])
-    elif any(p["mode"] == "default" and not p["unavailable"] for p in again["oracle"]):
+    elif again["prediction"] == "oracle":
         # A row of before may lack what its advice was issued on, and another host has other packages.
         without, now = finite(state.service.decide(question).region["advice"]), finite(again["advice"])
         assert without is not None and now is not None  # `decide` gives advice
-        if reissue.same_inputs(advice, without):
+        same = reissue.same_inputs(advice, without)
+        kept["prediction"] = "oracle" if same else "rules"
+        if same:
             kept |= {"rests_on": again["rests_on"]}
         advice = reissue.keep_unless_same_inputs(advice, without, now)
     elif again["oracle"]:  # the advice stands; why it is without Inductor's kernels is known now
         kept |= {"rests_on": again["rests_on"]}
+    if region.get("launches_left"):
+        kept["launches_left"] = launches_left_by_inductor({**region, "oracle": again["oracle"]})
     state.store.put_oracle(region["id"], {**kept, "advice": advice})
+
+
+def without_source(region: Region) -> Region:
+    """The same without the source of its kernels: a list of fifty regions is not to carry a megabyte of Triton."""
+    oracle: list[OraclePrediction] = [
+        {**p, "kernels": [_kernel_without_source(kernel) for kernel in p["kernels"]]}
+        for p in region.get("oracle") or ()
+    ]
+    return {**region, "oracle": oracle}
+
+
+def _kernel_without_source(kernel: OracleKernel) -> OracleKernel:
+    return {
+        "name": kernel["name"],
+        "kind": kernel["kind"],
+        "calls": kernel["calls"],
+        "bytes_moved": kernel["bytes_moved"],
+        "operations": kernel["operations"],
+        "stage": kernel["stage"],
+        "lines": kernel["lines"],
+    }
 
 
 def region_on(state: ServerState, region_id: str, device: str) -> Region:

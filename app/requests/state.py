@@ -17,10 +17,25 @@ from app.storage.store import Store
 from profiler.child.template import Template
 
 
+class AsksBehind(Protocol):
+    """Who asks Inductor about traces behind everybody else: app.requests.trace_oracle."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether this server asks at all."""
+
+    def ask(self, trace_id: str) -> None:
+        """Begin to ask about a trace's regions in turn, unless it waits already; returns at once."""
+
+    def stuck(self) -> list[int]:
+        """Its processes that were killed and do not end."""
+
+
 class ServerState(Protocol):
     """The parts that requests are answered with.
 
-    fleet: None where jobs run on this host. service: questions to the processes that import torch.
+    fleet: None where jobs run on this host. service: questions to the processes that import torch. trace_oracle: asks
+    about whole traces behind them.
     templates: what children are forked from, by the first word of their commands. closing: set once the server stops.
     """
 
@@ -30,6 +45,7 @@ class ServerState(Protocol):
     fleet: RayRunner | None
     queue: Queue
     service: Executor
+    trace_oracle: AsksBehind
     templates: Mapping[str, Template]
     closing: threading.Event
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.objects.common import Error
 from app.objects.record import Validation
-from app.objects.region import Region, RegionBody, StoredInputs
+from app.objects.region import PredictedBy, Region, RegionBody, StoredInputs
 from app.objects.trace import TraceSummary
 from app.storage.database import finite, new_id, now
 from app.storage.tables import jobs, regions, validations
@@ -132,12 +132,19 @@ def region_of(row: sa.RowMapping, measured: Sequence[sa.RowMapping]) -> Region:
         advice = issued and issued | {"validation": {"id": done["id"], **evidence}}
     region = {
         "id": row["id"],
+        "prediction": _predicted_by(body),
         **body,
         "created_at": row["created_at"],
         "advice": advice,
         "validations": [m["id"] for m in measured],
     }
     return cast("Region", region)
+
+
+def _predicted_by(body: Mapping[str, Any]) -> PredictedBy:
+    """Of a row of before `prediction` was kept: whether Inductor had answered."""
+    answered = any(p.get("mode") == "default" and not p.get("unavailable") for p in body.get("oracle") or ())
+    return "oracle" if answered else "rules"
 
 
 def all_validations() -> sa.Select[Any]:

@@ -17,7 +17,7 @@ from app.objects.landscape import Landscape
 from app.objects.record import Validation, ValidationBody
 from app.objects.region import Region, RegionAdvised, RegionBody, StoredInputs
 from app.objects.task import ReadTask, Task, ValidateTask
-from app.objects.trace import Trace, TraceBody, TraceProgress, TraceSummary
+from app.objects.trace import AskedRegion, Trace, TraceBody, TraceProgress, TraceSummary
 from app.storage import checks, job_table, landscapes, measurements
 from app.storage.database import Database, finite, is_id, new_id, now
 from app.storage.paging import page_of
@@ -90,7 +90,7 @@ class Store:
         return page_of(self.database, query, traces, limit, after, trace_of)
 
     def trace(self, trace_id: str) -> Trace | None:
-        """One trace with its regions, and what following their newest advice gains."""
+        """One trace with its regions, and what following their newest advice gains; `oracle` is the server's to say."""
         if not is_id(trace_id):
             return None
         query = sa.select(traces, jobs.c.state, jobs.c.error).join(jobs, jobs.c.id == traces.c.id)
@@ -99,7 +99,7 @@ class Store:
             if row is None:
                 return None
             of_trace = self._regions(connection, regions.c.trace_id == trace_id)
-        trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None}
+        trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None, "oracle": None}
         if trace["status"] == "ready":
             trace["gain"] = gain(trace)
         return trace
@@ -187,6 +187,28 @@ class Store:
             return None
         with self.database.read() as connection:
             row = connection.execute(sa.select(*SHOWN).where(regions.c.id == region_id)).mappings().first()
+        return None if row is None else region_of(row, [])
+
+    def regions_asked(self, trace_id: str) -> list[AskedRegion]:
+        """What decides which regions of a trace Inductor is asked about, in the report's order, without what they
+        hold: its page asks again and again while answers come."""
+        said = regions.c.body[("oracle", 0, "unavailable")].as_string()
+        time_us = regions.c.body["time_us_per_step"].as_float()
+        advised = regions.c.body["advice"].as_string().is_not(None)
+        columns = (regions.c.text, time_us.label("time_us"), advised.label("advised"), said.label("said"))
+        of_trace = sa.select(*columns).where(regions.c.trace_id == trace_id).order_by(regions.c.position)
+        with self.database.read() as connection:
+            rows = connection.execute(of_trace).all()
+        return [
+            {"text": row.text, "time_us": row.time_us, "advised": bool(row.advised), "unavailable": row.said}
+            for row in rows
+        ]
+
+    def region_at(self, trace_id: str, position: int) -> Region | None:
+        """The region at that place of a trace, as `region_as_advised` has it."""
+        place = sa.and_(regions.c.trace_id == trace_id, regions.c.position == position)
+        with self.database.read() as connection:
+            row = connection.execute(sa.select(*SHOWN).where(place)).mappings().first()
         return None if row is None else region_of(row, [])
 
     def advice_inputs(self, region_id: str) -> StoredInputs | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from app.objects import trace as objects
 from app.thresholds import DEFAULTS, Thresholds
@@ -12,6 +12,9 @@ from app.trace_report.companions import Companion
 from profiler.trace.analyze.idle_breakdown import StepParts
 from profiler.trace.analyze.ranks import RankSpread, rank_numbers, rank_spread
 from profiler.trace.errors import TraceError
+
+if TYPE_CHECKING:
+    from app.trace_report.report import Whole
 
 
 class RankReports(TypedDict):
@@ -22,11 +25,17 @@ class RankReports(TypedDict):
 
 
 def report_ranks(
-    paths: Sequence[Path], companion: Path | None = None, thresholds: Thresholds = DEFAULTS
+    paths: Sequence[Path],
+    companion: Path | None = None,
+    thresholds: Thresholds = DEFAULTS,
+    finish: Callable[[Whole], objects.TraceBody] = lambda whole: whole.trace,
 ) -> RankReports:
-    """The reports of the ranks of one job. Raises what `trace_report.report` raises, with the file's name."""
+    """The reports of the ranks of one job. Raises what `trace_report.report` raises, with the file's name.
+
+    finish: makes the trace of each report, such as with Inductor's answers.
+    """
     lender = Companion(companion, companion.name) if companion else None
-    reports = [_report(path, lender, thresholds) for path in paths]
+    reports = [finish(_report(path, lender, thresholds)) for path in paths]
     order = rank_numbers([r["name"] for r in reports], [r.get("rank") for r in reports])
     ranks: list[objects.TraceBody] = [
         {**report, "rank": rank} for rank, report in sorted(zip(order, reports, strict=True), key=lambda item: item[0])
@@ -34,11 +43,11 @@ def report_ranks(
     return {"ranks": ranks, "spread": spread_json(ranks)}
 
 
-def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> objects.TraceBody:
-    from app.trace_report.report import report
+def _report(path: Path, lender: Companion | None, thresholds: Thresholds) -> Whole:
+    from app.trace_report.report import whole_report
 
     try:
-        return report(path, path.name, companion=lender, thresholds=thresholds)
+        return whole_report(path, path.name, companion=lender, thresholds=thresholds)
     except TraceError as error:
         raise TraceError(error.code, f"{path.name}: {error.message}", error.remedy) from error
 

@@ -96,9 +96,13 @@ class Options(TypedDict, total=False):
 
 
 def report(path: str | Path, name: str, max_bytes: int | None = None, **options: Unpack[Options]) -> objects.TraceBody:
-    """The last of `stages`: everything at once."""
-    whole = next(stage for stage in stages(path, name, max_bytes, **options) if isinstance(stage, Whole))
-    return whole.trace
+    """The trace of the last of `stages`: everything at once."""
+    return whole_report(path, name, max_bytes, **options).trace
+
+
+def whole_report(path: str | Path, name: str, max_bytes: int | None = None, **options: Unpack[Options]) -> Whole:
+    """The last of `stages`."""
+    return next(stage for stage in stages(path, name, max_bytes, **options) if isinstance(stage, Whole))
 
 
 def stages(
@@ -377,6 +381,7 @@ def _advise(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds
         "cost": region["cost"],
         "oracle": region["oracle"],
         "recompiles": region["recompiles"],
+        "prediction": region["prediction"],
         "advice": region["advice"],
         "rests_on": region["rests_on"],
         "launches_left": launches_left(evaluated.facts, evaluated.advice),
@@ -412,6 +417,7 @@ def _region_entry(mined: MinedRegion, blockers: tuple[CompileBlocker, ...]) -> R
         "advice": None,
         "oracle": [],
         "recompiles": None,
+        "prediction": "rules",
         "launches_left": {},
         "key": mined.id_hint,
         "forward_of": mined.forward_of or None,

@@ -70,6 +70,16 @@ def launches_left(facts: RegionFacts, advice: Advice) -> dict[str, float]:
     return left
 
 
+def launches_left_by_inductor(region: AnyRegion) -> dict[str, float]:
+    """A region's `launches_left`, of torch.compile by the kernels and calls that Inductor named; as it stands where it
+    named none, or nothing is known of the launches."""
+    left, cost = region.get("launches_left") or {}, region["cost"]
+    answer = next((p for p in region["oracle"] if p["mode"] == "default" and not p["unavailable"]), None)
+    if not left or answer is None or cost is None or not cost["unfused"]["launches"]:
+        return left
+    return {**left, "compile": min(1.0, answer["launches"] / cost["unfused"]["launches"])}
+
+
 def list_names(advice: Sequence[str]) -> str:
     """Names of advice in one line, one that several regions share with their number."""
     counts = Counter(advice)

@@ -111,7 +111,7 @@ class Fleet:
         region: RegionBody = {
             "name": str(number), "kind": "", "by_hand": False, "text": text, "source": None, "calls_per_step": 1.0,
             "time_us_per_step": None, "share_of_step": None, "shapes": [], "irregularity": None, "cost": None,
-            "oracle": [], "recompiles": None, "advice": None,
+            "oracle": [], "recompiles": None, "prediction": "rules", "advice": None,
         }  # fmt: skip
         region_id = self.store.add_region(region)
         body = {"region_id": region_id, "device": ["cpu"]}

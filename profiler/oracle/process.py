@@ -6,6 +6,7 @@ which then says why; the next question starts another. An answer that comes too 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -59,6 +60,10 @@ class _DiedError(Exception):
     """The process ended or sent something that is no answer."""
 
 
+class _LostError(_DiedError):
+    """The process ended in the middle of a question, and not for the processor time that this takes."""
+
+
 class _LateError(Exception):
     """The time is over."""
 
@@ -83,7 +88,9 @@ class Oracle:
 
     gpu: regions are compiled for real, on this host's GPU, whichever device is named; nothing else may measure there
     meanwhile. Such answers are not kept. template: what the process is forked from, by the word "oracle"; None: it is
-    started by a command, and imports torch itself. cpu_s, memory_bytes: of one question, not on a GPU.
+    started by a command, and imports torch itself. cpu_s, memory_bytes: of one question, not on a GPU. niceness: of the
+    process, so that others have the processor first. retries: how often a question is asked again whose process was
+    lost; by default whoever asked hears of it at once.
     """
 
     cache: Cache | None = None
@@ -92,6 +99,8 @@ class Oracle:
     template: Template | None = None
     cpu_s: float = CPU_S
     memory_bytes: int = field(default_factory=lambda: min(12 * GIB, host_memory_bytes() // 4))
+    niceness: int = 0
+    retries: int = 0
     _child: _Child | None = None
     _next: _Child | None = None  # what takes over from _child
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -109,6 +118,16 @@ class Oracle:
                 self._running(time.monotonic() + START_S)
             finally:
                 self._lock.release()
+
+    def wait_ready(self, timeout_s: float = START_S) -> bool:
+        """Start the process where there is none; whether it takes a question by then."""
+        with self._lock:
+            try:
+                self._ready(time.monotonic() + timeout_s)
+            except (_LateError, _DiedError) as fault:
+                log.warning("the oracle's process is not ready: %s", fault)
+                return False
+            return True
 
     def _begin(self) -> None:
         """Once there is a template; whoever asks before that waits for it as well."""
@@ -201,7 +220,7 @@ class Oracle:
             if not self._lock.acquire(timeout=limit):
                 raise UnansweredError(f"the oracle was busy for {limit:g} s")
             try:
-                return self._ask(question, deadline)
+                return self._ask_patiently(question, deadline)
             except _LateError:
                 raise UnansweredError(f"no answer within {limit:g} s") from None
             except _DiedError as fault:
@@ -210,6 +229,13 @@ class Oracle:
                 self._lock.release()
         finally:
             self._waiting.release()
+
+    def _ask_patiently(self, question: Question, deadline: float) -> Json:
+        """Once more where the process was lost, as often as `retries` says."""
+        for _ in range(self.retries):
+            with contextlib.suppress(_LostError):
+                return self._ask(question, deadline)
+        return self._ask(question, deadline)
 
     def _ask(self, question: Question, deadline: float) -> Json:
         """Write, and read the answer. One that comes too late for its caller is kept for the next one who asks."""
@@ -336,13 +362,19 @@ class Oracle:
         try:
             if self.template is not None:
                 command = [FORK, "oracle", FD, *more]
-                return _Child(LineChild(command, log=None, environment=added, template=self.template))
+                return self._made(LineChild(command, log=None, environment=added, template=self.template))
             paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
             added["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
             command = [sys.executable, "-m", "profiler.oracle.server", FD, *more]
-            return _Child(LineChild(command, log=None, environment=added))
+            return self._made(LineChild(command, log=None, environment=added))
         except OSError as fault:
             raise _DiedError(f"the oracle's process could not be started: {fault}") from fault
+
+    def _made(self, line: LineChild) -> _Child:
+        if self.niceness:
+            with contextlib.suppress(OSError):  # it has ended already, which the first question notices
+                os.setpriority(os.PRIO_PROCESS, line.pid, self.niceness)
+        return _Child(line)
 
     def _read(self, child: _Child, deadline: float) -> Json:
         """The next line. Raises _LateError at the deadline, _DiedError where the process ended or spoke no JSON."""
@@ -357,7 +389,7 @@ class Oracle:
                 if not child.messages and child.line.poll() is not None:
                     child.messages += child.line.rest()
                     if not child.messages:
-                        raise _DiedError(self._why_it_ended(child.line.poll() or 0))
+                        raise self._end_error(child.line.poll() or 0)
             except BrokenChildError as fault:
                 raise _DiedError("the oracle's process said something that is no answer") from fault
             late = time.monotonic() >= deadline
@@ -371,10 +403,10 @@ class Oracle:
         if self._stopped.is_set():
             raise _DiedError("the oracle stops")
 
-    def _why_it_ended(self, status: int) -> str:
+    def _end_error(self, status: int) -> _DiedError:
         if over_cpu(status):
-            return f"the oracle was stopped: this takes more than {self.cpu_s:g} s of processor time"
-        return f"the oracle's process ended ({_exit(status)})"
+            return _DiedError(f"the oracle was stopped: this takes more than {self.cpu_s:g} s of processor time")
+        return _LostError(f"the oracle's process ended ({_exit(status)})")
 
 
 def _has_message(child: _Child) -> bool:

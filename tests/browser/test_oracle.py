@@ -24,8 +24,9 @@ TAIL = "triton_poi_fused_add_gelu_mul_0"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the oracle, in place of the session's."""
-    with running(tmp_path_factory.mktemp("oracle"), TRITONWORTHY_ORACLE_TIMEOUT_S="60") as base:
+    """A server with the oracle, in place of the session's; test_trace_oracle.py has one that asks behind a trace."""
+    settings = {"TRITONWORTHY_ORACLE_TIMEOUT_S": "60", "TRITONWORTHY_ORACLE_SHARE": "0"}
+    with running(tmp_path_factory.mktemp("oracle"), **settings) as base:
         yield base
 
 

@@ -29,7 +29,8 @@ def calls(base: str) -> tuple[Call, ...]:
             "Upload a trace and wait for its regions",
             f"curl --data-binary @trace.json.gz '{api}/traces?name=step&wait=30'",
             "id, status, kernels, steps, step_time_us, linked_share, notes[], regions[], "
-            "gain{all, top{step_time_us, speedup}, unknown[]}",
+            "gain{all, top{step_time_us, speedup}, unknown[]}; then, asked for again, "
+            "oracle{asked, answered, failed, of_time, done}, regions[{prediction}]",
         ),
         Call(
             "POST",

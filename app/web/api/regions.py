@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.errors import not_found
 from app.objects.kernel import Kernel
-from app.objects.oracle import OracleKernel, OraclePrediction
 from app.objects.region import AdviceAnswer, Region, RegionBody, RegionList
 from app.requests import regions as submit
 from app.requests.state import state_of
@@ -26,28 +25,7 @@ router = APIRouter(prefix="/api/v1", tags=["advice"])
 def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Regions that were written down, newest first; their kernels without source."""
     page = state_of(request).store.region_list(limit, after)
-    return answer_page(request, {**page, "items": [_without_source(item) for item in page["items"]]})
-
-
-def _without_source(region: Region) -> Region:
-    """A list of fifty regions is not to carry a megabyte of Triton."""
-    oracle: list[OraclePrediction] = [
-        {**p, "kernels": [_kernel_without_source(kernel) for kernel in p["kernels"]]}
-        for p in region.get("oracle") or ()
-    ]
-    return {**region, "oracle": oracle}
-
-
-def _kernel_without_source(kernel: OracleKernel) -> OracleKernel:
-    return {
-        "name": kernel["name"],
-        "kind": kernel["kind"],
-        "calls": kernel["calls"],
-        "bytes_moved": kernel["bytes_moved"],
-        "operations": kernel["operations"],
-        "stage": kernel["stage"],
-        "lines": kernel["lines"],
-    }
+    return answer_page(request, {**page, "items": [submit.without_source(item) for item in page["items"]]})
 
 
 @router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 429, 503)})

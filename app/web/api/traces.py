@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from app.objects.trace import Ranks, Trace, TraceList, TraceSummary
-from app.requests import regions
+from app.requests import regions, trace_oracle
 from app.requests import traces as submit_trace
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
@@ -126,7 +126,7 @@ async def _answer_created(request: Request, trace_id: str, wait: float, status: 
     state = state_of(request)
     if wait:
         await state.queue.wait(trace_id, min(wait, state.settings.max_wait_s))
-    trace = await run_in_threadpool(regions.find_trace, state, trace_id)
+    trace = await run_in_threadpool(trace_oracle.find_trace, state, trace_id)
     if trace["status"] == "failed" and trace["error"] is not None:
         problem = from_trace_error(trace["error"])
         problem.extra["trace"] = trace_id
@@ -165,8 +165,12 @@ def ranks(request: Request, trace_id: str) -> Response:
 @router.get("/{trace_id}", responses={200: {"model": Trace}, 202: {"model": Trace}, **errors(404, 422)})
 @declare(Access.READ)
 async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
-    """One trace with its regions and their advice; with `wait` once it is read, or the wait is over."""
-    body = await wait_for_job(request, trace_id, wait, lambda: regions.find_trace(state_of(request), trace_id))
+    """One trace with its regions and their advice; with `wait` once it is read, or the wait is over.
+
+    Behind that Inductor is asked about the regions that make up most of its time: `oracle` says how far it is, and
+    `prediction` of each region whether its advice goes by Inductor's kernels or by the fusion rules.
+    """
+    body = await wait_for_job(request, trace_id, wait, lambda: trace_oracle.find_trace(state_of(request), trace_id))
     return answer(body, status_of(request, body))
 
 

@@ -242,7 +242,7 @@ def _compile_example(request: Request) -> tuple[RegionBody, Own, OwnMachines]:
     region: RegionBody = {
         "name": examples()[DECIDED].title, "kind": "", "by_hand": True, "text": examples()[DECIDED].text,
         "source": None, "calls_per_step": 1.0, "time_us_per_step": None, "share_of_step": None, "shapes": [],
-        "irregularity": None, "cost": None, "oracle": [], "recompiles": None, "advice": None,
+        "irregularity": None, "cost": None, "oracle": [], "recompiles": None, "prediction": "rules", "advice": None,
     }  # fmt: skip
     own = kernel_code.own_of(state_of(request), region, "triton:generated")
     return region, own, kernel_code.machines_of(state_of(request), region, own)

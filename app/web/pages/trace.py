@@ -15,11 +15,13 @@ from app.objects.region import Region, RegionBody
 from app.objects.trace import Trace, TraceProgress, TraceSummary
 from app.requests.archived_evidence import recorded_devices
 from app.requests.state import state_of
+from app.requests.trace_oracle import progress_of, with_progress
 from app.web.pages.common import missing
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
+from app.web.views.oracle_line import describe_oracle, newly_asked
 from app.web.views.reading import describe_progress, has_parts, newly_advised
 from app.web.views.region_list import ListedRegion, View, evidence_level, parse_view, write_query
 from app.web.views.trace_page import (
@@ -157,6 +159,41 @@ def _advise_regions(request: Request, trace_id: str, places: list[int], step_us:
     return rows
 
 
+@router.get("/traces/{trace_id}/oracle")
+@declare(Access.COMPUTE)
+def ask_on(
+    request: Request, trace_id: str, asked: str = "", awaited: Annotated[list[str] | None, Query()] = None
+) -> Response:
+    """What Inductor has said of a trace's regions after the page's last answer: 204 where it has said nothing.
+
+    asked: how far the page is (`OracleLine.state`); awaited: places of the regions listed without an answer.
+    """
+    state = state_of(request)
+    if not is_fragment(request):
+        return RedirectResponse(f"/traces/{trace_id}", 303)
+    known = state.store.regions_asked(trace_id)
+    head = state.store.trace_head(trace_id)
+    progress = progress_of(state, trace_id, known) if head else None
+    line = describe_oracle(progress)
+    if head is None or progress is None or line is None:  # it is deleted, or nobody is asked any more
+        return Response(status_code=204, headers={"HX-Refresh": "true"})
+    view = parse_view(request.query_params.multi_items())
+    if progress["done"]:
+        page = _page(request, _find_trace(request, trace_id), view)
+        return render("partials/oracle/done.html", {**page}, request=request)
+    if line["state"] == asked:
+        return Response(status_code=204)
+    context: dict[str, object] = {"trace": {"id": trace_id}, "oracle_line": line, "asking": True}
+    if view.tool or view.evidence:  # advice decides what is listed
+        stored = _find_trace(request, trace_id)
+        other = _other_rank(request, stored, view)
+        context |= {"trace": stored, "listed_again": True, **_regions_part(request, stored, view, other)}
+    else:
+        places = newly_asked(awaited or (), known)
+        context["cells"] = _advise_regions(request, trace_id, places, head["step_time_us"])
+    return render("partials/oracle/news.html", context, request=request)
+
+
 @router.post("/traces/{trace_id}/cancel")
 @declare(Access.CHANGE)
 def cancel(request: Request, trace_id: str) -> Response:
@@ -175,7 +212,7 @@ def _find_trace(request: Request, trace_id: str) -> Trace:
     stored = state_of(request).store.trace(trace_id)
     if stored is None:
         raise missing("trace")
-    return stored
+    return with_progress(state_of(request), stored)
 
 
 def _group(request: Request, trace: Trace) -> list[TraceSummary]:

@@ -140,7 +140,7 @@ def _stuck_jobs(state: ServerState) -> str:
 
 def _stuck_oracle(state: ServerState) -> str:
     oracle = state.service.oracle
-    pids = oracle.stuck() if oracle is not None else []
+    pids = [*(oracle.stuck() if oracle is not None else []), *state.trace_oracle.stuck()]
     return f"of the oracle's processes {', '.join(map(str, pids))} do not end; it answers by others" if pids else ""
 
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from app.background import Background
 from app.requests.state import ServerState
+from app.requests.trace_oracle import TraceOracle
 from app.web.server.contract import Contract
 from app.web.server.health import Health
 from app.web.server.memory import Trimmer
@@ -25,6 +26,7 @@ class WebState(ServerState, Protocol):
     health: Health
     contract: Contract
     retention: Retention
+    trace_oracle: TraceOracle
     memory: Trimmer
     warm_pages: Background
     owns_templates: bool

@@ -22,6 +22,7 @@ from app.web.charts.figure import Chart
 from app.web.charts.names import distinct_names, id_of
 from app.web.charts.timeline import TimelineSection, Window, timeline_section
 from app.web.views.breakdown import BreakdownSection, breakdown_section
+from app.web.views.oracle_line import OracleLine, describe_oracle, is_asking
 from app.web.views.reading import ReadingProgress, describe_trace_progress, has_parts, status_of
 from app.web.views.region_list import (
     EVIDENCE,
@@ -119,10 +120,13 @@ class Choices(TypedDict):
 
 
 class RegionsSection(TypedDict):
-    """Context of the regions' filter and list. small: those that are folded away."""
+    """Context of the regions' filter and list. small: those that are folded away. asking: answers of Inductor's are
+    still to come."""
 
     view: View
     reading: bool
+    asking: bool
+    oracle_line: OracleLine | None
     regions: list[ListedRegion]
     small: list[ListedRegion]
     listed: ListSummary
@@ -483,6 +487,8 @@ def regions_part(
     return {
         "view": view,
         "reading": reading,
+        "asking": is_asking(trace.get("oracle")),
+        "oracle_line": describe_oracle(trace.get("oracle")),
         "regions": [r for r in selected if r not in small] if small else selected,
         "small": small,
         "listed": {

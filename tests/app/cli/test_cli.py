@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 import app
 from app import cli
 from app.archive import record_store
+from app.cli import progress
 from app.cli.validate import _region_to_validate
 from app.objects.oracle import OraclePrediction
 from app.objects.region import AdviceAnswer
+from profiler.oracle.process import Oracle
 from tests.app.cli.warm import run_warm
 from tests.app.objects.exact import differences
 from tests.conftest import ROOT
@@ -96,10 +99,55 @@ def test_json_of_a_region_is_the_apis_object(region_file: Path, capsys: pytest.C
 
 
 def test_json_of_a_trace_is_the_apis_object(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["advise", str(EXAMPLES / "handrolled_blocks.json.gz"), "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
+    assert cli.main(["advise", str(EXAMPLES / "handrolled_blocks.json.gz"), "--oracle", "off", "--json"]) == 0
+    printed = capsys.readouterr()
+    body = json.loads(printed.out)
     assert (body["kernels"], body["linked_share"]) == (136, 1.0)
     assert "attention by hand" in [r["name"] for r in body["regions"]]
+    assert {r["prediction"] for r in body["regions"]} == {"rules"}
+    assert "oracle" not in body and "Inductor" not in printed.err
+
+
+def test_a_trace_waits_for_inductor_and_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRITONWORTHY_DATA_DIR", str(tmp_path))
+    trace = str(EXAMPLES / "handrolled_blocks.json.gz")
+    assert cli.main(["advise", trace, "--json"]) == 0
+    printed = capsys.readouterr()
+    body = json.loads(printed.out)
+    assert body["oracle"]["answered"] == body["oracle"]["asked"] == 5
+    assert sum(r["prediction"] == "oracle" for r in body["regions"]) == 5
+    lines = [line for line in printed.err.splitlines() if line.startswith("Inductor asked")]
+    assert lines == [f"Inductor asked: {number} of 5 regions" for number in range(6)], "no terminal: a line each"
+    # What was answered once is in the data folder: no process is started for it.
+    monkeypatch.setattr(Oracle, "_start", lambda *a: pytest.fail("a process was started"))
+    assert cli.main(["advise", trace]) == 0
+    text = capsys.readouterr().out
+    assert "Inductor answered for 5 of 5 regions asked about" in text
+    assert text.count("by Inductor's kernels") == 5
+
+
+def test_on_a_terminal_progress_is_one_line_that_ends_with_the_last_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    for answered in range(5):
+        failed = int(answered == 4)
+        progress.show_oracle_progress(
+            {"asked": 4, "answered": answered - failed, "failed": failed, "of_time": 0.95, "done": answered == 4}
+        )
+    progress.show_oracle_progress({"asked": 0, "answered": 0, "failed": 0, "of_time": 0.0, "done": True})
+    said = terminal.getvalue()
+    assert said.count("\n") == 1 and said.endswith("\n")
+    bars = said.strip().split("\r")
+    assert bars[0] == f"[{'-' * 24}] Inductor asked: 0 of 4 regions"
+    assert bars[2] == f"[{'#' * 12}{'-' * 12}] Inductor asked: 2 of 4 regions"
+    assert bars[-1] == f"[{'#' * 24}] Inductor asked: 4 of 4 regions"
+    assert len({len(bar) for bar in bars}) == 1, "what was written is written over"
 
 
 def test_text_for_people(region_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

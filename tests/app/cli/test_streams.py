@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "version": ("--version",),
     "advise": ADVISE,
     "advise as JSON": (*ADVISE, "--json"),
-    "advise on a trace": ("advise", str(ROOT / "app" / "examples" / "vit_base.json.gz")),
+    "advise on a trace": ("advise", str(ROOT / "app" / "examples" / "vit_base.json.gz"), "--oracle", "off"),
     "report": ("report", "region.txt", "--out", "page.html"),
     "archive list": ("archive", "list"),
     "archive list as JSON": ("archive", "list", "--json"),

@@ -12,6 +12,7 @@ from app.objects.job import JobKind
 from app.storage import job_table
 from app.storage.database import ID_ALPHABET, is_id, new_id
 from app.storage.store import Store, finite
+from app.trace_report.oracle_regions import asked_region
 from tests.app.storage.validations import add_validation
 
 OWNER = "host/1/boot"
@@ -69,6 +70,33 @@ def test_measuring_issues_the_advice_again(store: Store) -> None:
     assert found["validations"] == [second, first]
     assert (found["advice"]["tool"], found["advice"]["validation"]["reason"]) == ("triton", "new")
     assert "advice_after" not in found["advice"]["validation"]
+
+
+def test_what_decides_who_inductor_is_asked_about_is_what_the_regions_say(store: Store) -> None:
+    """By a query that reads none of what they hold, on each database."""
+    trace = read_trace(store, "a", "b", "c", "d")
+    ids = [r["id"] for r in trace["regions"]]
+    silent = {"mode": "default", "unavailable": "no answer within 20 s"}
+    for region_id, oracle, time_us, advice in (
+        (ids[0], [{"mode": "default", "unavailable": ""}, silent], 4.5, ADVICE),
+        (ids[1], [silent], 3.0, ADVICE),
+        (ids[2], [], None, ADVICE),
+        (ids[3], [], 1.0, None),
+    ):
+        store.put_oracle(region_id, {"oracle": oracle, "advice": advice, "time_us_per_step": time_us})  # type: ignore[typeddict-unknown-key, typeddict-item]
+    known = store.regions_asked(trace["id"])
+    assert known == [asked_region(r) for r in store.regions(trace["id"])]
+    assert [(r["time_us"], r["advised"], r["unavailable"]) for r in known] == [
+        (4.5, True, ""),
+        (3.0, True, silent["unavailable"]),
+        (None, True, None),
+        (1.0, False, None),
+    ]
+    assert [r["prediction"] for r in store.regions(trace["id"])] == ["oracle", "rules", "rules", "rules"]
+    third = store.region_at(trace["id"], 2)
+    assert third is not None and third["id"] == ids[2]
+    assert store.region_at(trace["id"], 4) is None
+    assert store.regions_asked("a" * 26) == []
 
 
 def test_what_the_oracle_said_is_kept_and_measured_advice_stays(store: Store) -> None:

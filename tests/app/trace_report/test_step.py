@@ -97,7 +97,7 @@ def test_a_graph_is_shown_with_what_it_hides_and_another_trace_lends_what_is_mis
 def test_the_shell_takes_the_old_name_of_companion_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
     for option in ("--companion", "--beside"):
-        assert main(["advise", str(TRACES / GRAPH), option, str(TRACES / EAGER)]) == 0
+        assert main(["advise", str(TRACES / GRAPH), option, str(TRACES / EAGER), "--oracle", "off"]) == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     assert "attention by hand" in printed[1]
@@ -106,7 +106,7 @@ def test_the_shell_takes_the_old_name_of_companion_as_well(capsys: pytest.Captur
 def test_the_shell_takes_a_trace_beside_and_refuses_it_for_a_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["advise", str(TRACES / GRAPH), "--companion", str(TRACES / EAGER)]) == 0
+    assert main(["advise", str(TRACES / GRAPH), "--companion", str(TRACES / EAGER), "--oracle", "off"]) == 0
     printed = capsys.readouterr().out
     assert "step: 16.02 ms" in printed
     assert "attention by hand" in printed
@@ -121,10 +121,11 @@ def test_ranks_are_reported_each_and_side_by_side(tmp_path: Path, capsys: pytest
     files = [rank_file(tmp_path, rank, compute) for rank, compute in ((2, 500.0), (0, 600.0), (1, 880.0))]
     assert main(["advise", "--json", *map(str, files)]) == 0
     answer = json.loads(capsys.readouterr().out)
+    assert all(t["oracle"]["done"] for t in answer["ranks"]), "each rank's regions are asked about"
     assert [t["rank"] for t in answer["ranks"]] == [0, 1, 2]
     assert answer["spread"]["slowest"] == 1
     assert [r["wait_us"] for r in answer["spread"]["ranks"]] == pytest.approx([280.0, 0.0, 380.0])
-    assert main(["advise", *map(str, files)]) == 0
+    assert main(["advise", "--oracle", "off", *map(str, files)]) == 0
     assert "slowest: rank 1" in capsys.readouterr().out
     group = [{"id": f"t{t['rank']}", "status": "ready", **t} for t in report_ranks(files)["ranks"]]
     shown = page({**group[0]}, group)

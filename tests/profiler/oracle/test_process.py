@@ -133,6 +133,25 @@ def test_a_process_that_dies_costs_one_answer(oracle: Oracle) -> None:
     assert not oracle.predict(text("samples/adam"), device()).unavailable
 
 
+def test_a_question_whose_process_was_killed_is_asked_again_where_that_is_wanted() -> None:
+    """Behind everybody else nobody sees the answer that is missing, and the trace's page would keep it."""
+    oracle = Oracle(timeout_s=120.0, retries=1, niceness=7)
+    try:
+        assert oracle.wait_ready()
+        assert oracle._child is not None and oracle._child.ready
+        assert not oracle.predict(EXAMPLE, device(), timeout_s=10.0).unavailable
+        victim = oracle._child.process.pid
+        assert os.getpriority(os.PRIO_PROCESS, victim) == os.getpriority(os.PRIO_PROCESS, 0) + 7
+        timer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
+        timer.start()
+        answer = oracle.predict(LONG, device())
+        timer.join()
+        assert answer.unavailable == "" and answer.launches == 3
+        assert oracle._child is not None and oracle._child.process.pid != victim
+    finally:
+        oracle.stop()
+
+
 def test_a_question_over_its_processor_time_is_stopped_and_says_so_and_the_next_is_answered(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

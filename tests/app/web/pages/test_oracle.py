@@ -27,9 +27,10 @@ PAGE = {"Accept": "text/html"}
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A server with the oracle, warm. Nothing of it stands in for anything."""
+    """A server with the oracle, warm. Nothing of it stands in for anything. A trace's regions are asked about on their
+    own pages alone: tests/app/requests/test_trace_oracle.py has one that asks behind the trace."""
     folder = tmp_path_factory.mktemp("asking")
-    with serving(folder, oracle="auto", oracle_timeout_s=60, advice_timeout_s=60) as server:
+    with serving(folder, oracle="auto", oracle_share=0, oracle_timeout_s=60, advice_timeout_s=60) as server:
         answer = server.client.post("/api/v1/advice", json={"region": EXAMPLE, "device": "H200"}, timeout=120)
         assert answer.status_code == 200, answer.text
         yield server
@@ -177,7 +178,8 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
     assert [p["unavailable"] for p in answer["oracle"]] == ["", ""]
     # What the trace knew is still there: times, share, notes, and the advice but for the oracle's own criterion.
     assert [r["rests_on"]["prediction"] for r in (known, answer)] == ["rules", "oracle"]
-    kept = {"advice", "oracle", "recompiles", "rests_on"}
+    assert (known["prediction"], answer["prediction"]) == ("rules", "oracle")
+    kept = {"advice", "oracle", "recompiles", "rests_on", "prediction"}
     assert {k: v for k, v in answer.items() if k not in kept} == {k: v for k, v in known.items() if k not in kept}
     # Its time is that of Inductor's own kernels now: another figure, the same tool.
     assert answer["advice"]["tool"] == known["advice"]["tool"]
