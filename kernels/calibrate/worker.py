@@ -46,7 +46,7 @@ BROKEN = 3
 
 def broken() -> bool:
     """Whether this process can use the GPU no more: an index out of bounds takes the context with it."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if not torch.cuda.is_available():
         return False
     try:
         torch.cuda.synchronize()

@@ -13,7 +13,6 @@ import gzip
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
 
 import torch
@@ -107,7 +106,8 @@ def _text(
     node: torch.fx.Node, operation: Operation, declared: dict[torch.fx.Node, int | None], module: str
 ) -> str | None:
     """The operation as a region of its own. None for what the language cannot say."""
-    lines, names = [], {}
+    lines: list[str] = []
+    names: dict[torch.fx.Node, str] = {}
     for source in node.all_input_nodes:
         value = source.meta.get("val")
         if not isinstance(value, torch.Tensor):
@@ -216,4 +216,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
