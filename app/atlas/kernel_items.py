@@ -15,6 +15,12 @@ SPECIAL = frozenset(
 )
 HEAVY = frozenset({"erf", "pow", "tanh", "lgamma"})
 """Of them those that take tens of instructions."""
+MEMORY_LANES, SPECIAL_LANES, HEAVY_LANES = 4, 8, 40
+"""Multiply-adds in whose time a load or store of one element is issued, a special function, one of many instructions.
+
+A processor of Hopper issues 128 multiply-adds a clock, 32 loads and 16 special functions (CUDA programming guide, table
+of arithmetic throughput); 40 is a guess.
+"""
 RANDOM = frozenset({"rand", "randn", "randint64"})
 MAIN = 0.3
 """Accesses with so much of the largest one's lanes count for the width of its loads."""
@@ -42,6 +48,10 @@ def kernel_item(traits: KernelTraits, bytes_moved: int | None = None) -> Item | 
     for function in traits.functions:
         executed[function.name] += function.executions or 0
     names = [name for name, _ in traits.reductions]
+    special = sum(n for f, n in executed.items() if f in SPECIAL)
+    heavy = sum(n for f, n in executed.items() if f in HEAVY)
+    touching = sum(a.lanes or 0 for a in (*memory, *atomics))
+    lanes = (traits.arithmetic or 0) + MEMORY_LANES * touching + SPECIAL_LANES * special + HEAVY_LANES * heavy
     numbers = {
         "bytes": log2(moved), "bytes read": log2(read), "bytes written": log2(written), "bytes added": log2(added),
         "bytes asked for": log2(asked), "read again": log2(asked) - log2(read) if read and asked else 0.0,
@@ -50,8 +60,8 @@ def kernel_item(traits: KernelTraits, bytes_moved: int | None = None) -> Item | 
         "rows": log2(rows), "columns": log2(columns), "loops": float(traits.loops or 0),
         "loads": float(len(loads)), "stores": float(len(stores)), "atomics": float(len(atomics)),
         "tiles": float(traits.tiles or 1), "arithmetic": log2(traits.arithmetic),
-        "special functions": log2(sum(n for f, n in executed.items() if f in SPECIAL)),
-        "heavy functions": log2(sum(n for f, n in executed.items() if f in HEAVY)),
+        "special functions": log2(special),
+        "heavy functions": log2(heavy),
         "random numbers": log2(sum(n for f, n in executed.items() if f in RANDOM)),
         "index divisions": float(traits.index_divisions or 0),
         "item bytes": float(min((a.item_bytes or 4 for a in main), default=4)),
@@ -66,7 +76,8 @@ def kernel_item(traits: KernelTraits, bytes_moved: int | None = None) -> Item | 
         "written over": float(len(traits.mutated)), "aligned": float(alignment(last, 6)),
         "last size": log2(outer[-1]) if outer else 0.0, "axes": float(len(traits.sizes)), f"kind={traits.kind}": 1.0,
     }  # fmt: skip
-    return Item("generated pointwise" if traits.kind == POINTWISE else "generated reduction", moved, numbers)
+    group = "generated pointwise" if traits.kind == POINTWISE else "generated reduction"
+    return Item(group, moved, numbers, lanes=lanes)
 
 
 def _lane_bytes(access: Access) -> int:

@@ -81,7 +81,25 @@ def operation_item(operation: Operation) -> Item | None:
         except (IndexError, ValueError, ZeroDivisionError):
             return None  # tensors in another order than the kind's calls have them
     dtype = "tf32" if kind == TF32_BY_DEFAULT and source.dtype == "f32" else source.dtype
-    return Item(f"eager {group}", moved, numbers, operation.flops if kind in op_kinds.MATRIX_KINDS else 0.0, dtype)
+    flops = operation.flops if kind in op_kinds.MATRIX_KINDS else 0.0
+    serial_us = _serial_us(kind, columns, numbers["stride of the axis"], source)
+    return Item(f"eager {group}", moved, numbers, flops, dtype, serial_us=serial_us)
+
+
+def _serial_us(kind: str, columns: int, stride: float, source: Tensor) -> float:
+    """What one row takes that nothing else goes along with. stride: of its axis, as a logarithm."""
+    if kind == op_kinds.SCAN:
+        return columns * (STEP_ALONG_OUTER_US if stride > 0 else STEP_ALONG_INNER_US)
+    if kind in (op_kinds.SOFTMAX, op_kinds.NORMALISATION):
+        return columns * ITEMSIZE.get(source.dtype, 4) / PROCESSOR_BYTES_US
+    return 0.0
+
+
+STEP_ALONG_OUTER_US, STEP_ALONG_INNER_US = 0.15, 0.0015
+"""Of a scan's row, for each element: at least 0.15 µs where a thread goes along it, at least 0.0015 where a block does
+(recorded points of the H100 and the H200)."""
+PROCESSOR_BYTES_US = 4e4
+"""Bytes that one processor reads in a µs: twice its share of the H200's copy rate. A guess."""
 
 
 def _columns(operation: Operation, source: Tensor) -> int:
