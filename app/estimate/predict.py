@@ -98,7 +98,7 @@ def torch_compile(
     part = 0.0 if graphs else rates.host.part
     return _predict(
         "compile" if mode == "default" else f"compile-{mode}", facts, device, rates,
-        deviation=facts.compiled_total.deviation if factor is not None and facts.compiled_total else None,
+        deviation=None if factor is None else _compiled_deviation(facts),
         time=lambda s: (factor or 1.0) * compiled_us(s, device, mode, rates, facts.sdpa),
         written=lambda c: c.fused.bytes_written,
         launches=lambda s: s.cost.fused.launches * rates.times.fused_kernel,
@@ -109,6 +109,15 @@ def torch_compile(
 def goes_by_kernels(facts: RegionFacts, rates: Rates = FITTED) -> bool:
     """Whether torch.compile's time is that of Inductor's own kernels, and not what our fusion rules say."""
     return facts.compiled_total is not None and rates.atlas and facts.compiled_total.known >= MOSTLY_KNOWN
+
+
+COMPILED_WIDER = 1.2
+"""Kernels' errors together over what their own deviations come to: of 51 programs of the corpus's fit third 80 % were
+inside then, 73 % without."""
+
+
+def _compiled_deviation(facts: RegionFacts) -> float | None:
+    return None if facts.compiled_total is None else COMPILED_WIDER * facts.compiled_total.deviation
 
 
 def _by_its_kernels(facts: RegionFacts, device: Device, rates: Rates) -> float | None:
