@@ -236,13 +236,17 @@ def _choose_unseen(
 
 
 def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: Metric, objective: str) -> Option:
-    """Among the admitted, the tool with the least effort whose predicted time is within `near_best` of the best.
+    """Among the admitted, the tool with the least effort whose expected regret is within `near_best` of the least.
+
+    Expected regret: by how much an option is expected to be slower than what will turn out to be the fastest, all
+    predicted times drawn from their intervals (`app/advice/expected_regret.py`). It stands for the time below.
 
     A library call or torch.compile has to save `worth_share` of the step. What is more than a line (Triton, CUDA, a
     package that is not installed) competes only when it is predicted to be at least `win_margin` faster than the best
     of the rest, and to save at least `win_step_share` of the step: over what runs now, or over the best of the rest
-    where the kernel is still to be written; such a one has to win by the slow end of its prediction. What cannot be
-    called here, since its package is missing or another version has it, has to be `install_margin` faster.
+    where the kernel is still to be written. What cannot be called here, since its package is missing or another version
+    has it, has to be `install_margin` faster. What is not here, a kernel to write or a package to install, has to win
+    by the slow end of its prediction.
     """
     settings = case.settings
     known = [o for o in admitted if metric(o) is not None]
@@ -279,10 +283,11 @@ def _high(option: Option) -> float:
 
 
 def _by_its_slow_end(option: Option, case: Case) -> bool:
-    """Whether it has to win by the slow end of its prediction: a kernel that nobody has written, and one that makes a
-    large matrix product in the library's place, where Triton reaches 80 to 95 % of it."""
+    """Whether it has to win by the slow end of its prediction: what is not here, a kernel to write or a package to
+    install, and a kernel that makes a large matrix product in the library's place, where Triton reaches 80 to 95 % of
+    it."""
     replaces = option.tool == "triton" and option.alternative.mode != "generated" and _multiplies(case)
-    return option.alternative.mode == "custom" or replaces
+    return option.alternative.mode == "custom" or not option.installed or replaces
 
 
 TAILS = frozenset({"gemm", "gemm_tail"})

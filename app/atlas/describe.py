@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from app.atlas.atlas import Atlas
 from app.atlas.item import ANOTHER, Item
-from app.atlas.operation_items import PROCESSORS
+from app.atlas.operation_items import PROCESSORS, serial_us
 from app.units import amount, digits
 from profiler.hardware import find_device
 
@@ -71,8 +71,8 @@ def measured_point(atlas: Atlas, group: str, number: int) -> MeasuredPoint:
     device = find_device(atlas.device)
     assert device is not None  # an atlas of an unknown device prices nothing
     cold = float(atlas.groups[group].interpolation.cold[number])
-    elsewhere = ", on another device of the architecture" if item.numbers.get(ANOTHER) else ""
-    return MeasuredPoint(f"{describe(item)}{elsewhere}", item.floor_us(device) * math.exp(cold))
+    elsewhere = "on another device, " if item.numbers.get(ANOTHER) else ""
+    return MeasuredPoint(f"{elsewhere}{describe(item)}", item.floor_us(device) * math.exp(cold))
 
 
 def point_item(atlas: Atlas, group: str, number: int) -> Item:
@@ -86,7 +86,8 @@ def point_item(atlas: Atlas, group: str, number: int) -> Item:
     flops = 2.0 ** numbers["work"] if "work" in numbers else 0.0
     if group == "eager gemm":
         flops = 2.0 * 2.0 ** sum(numbers[n] for n in ("m", "n", "k", "batch"))
-    return Item(group, 2.0 ** numbers["bytes"], numbers, flops, dtype)
+    lanes = 2.0 ** numbers["lanes"] if numbers.get("lanes", 0.0) > 0 else 0.0
+    return Item(group, 2.0 ** numbers["bytes"], numbers, flops, dtype, lanes, serial_us(group, numbers))
 
 
 def _category(numbers: Numbers, name: str) -> str:

@@ -59,7 +59,7 @@ def kernel_item(traits: KernelTraits, bytes_moved: int | None = None) -> Item | 
         "bytes at places read": log2(sum(_lane_bytes(a) for a in memory if a.indirect)),
         "rows": log2(rows), "columns": log2(columns), "loops": float(traits.loops or 0),
         "loads": float(len(loads)), "stores": float(len(stores)), "atomics": float(len(atomics)),
-        "tiles": float(traits.tiles or 1), "arithmetic": log2(traits.arithmetic),
+        "tiles": float(traits.tiles or 1), "arithmetic": log2(traits.arithmetic), "lanes": log2(lanes),
         "special functions": log2(special),
         "heavy functions": log2(heavy),
         "random numbers": log2(sum(n for f, n in executed.items() if f in RANDOM)),

@@ -82,16 +82,17 @@ def operation_item(operation: Operation) -> Item | None:
             return None  # tensors in another order than the kind's calls have them
     dtype = "tf32" if kind == TF32_BY_DEFAULT and source.dtype == "f32" else source.dtype
     flops = operation.flops if kind in op_kinds.MATRIX_KINDS else 0.0
-    serial_us = _serial_us(kind, columns, numbers["stride of the axis"], source)
-    return Item(f"eager {group}", moved, numbers, flops, dtype, serial_us=serial_us)
+    return Item(f"eager {group}", moved, numbers, flops, dtype, serial_us=serial_us(f"eager {group}", numbers))
 
 
-def _serial_us(kind: str, columns: int, stride: float, source: Tensor) -> float:
-    """What one row takes that nothing else goes along with. stride: of its axis, as a logarithm."""
-    if kind == op_kinds.SCAN:
-        return columns * (STEP_ALONG_OUTER_US if stride > 0 else STEP_ALONG_INNER_US)
-    if kind in (op_kinds.SOFTMAX, op_kinds.NORMALISATION):
-        return columns * ITEMSIZE.get(source.dtype, 4) / PROCESSOR_BYTES_US
+def serial_us(group: str, numbers: Mapping[str, float]) -> float:
+    """What one row takes that nothing else goes along with."""
+    columns = 2.0 ** numbers.get("columns", 0.0)
+    if group == f"eager {op_kinds.SCAN}":
+        along_outer = numbers.get("stride of the axis", 0.0) > 0
+        return columns * (STEP_ALONG_OUTER_US if along_outer else STEP_ALONG_INNER_US)
+    if group.startswith((f"eager {op_kinds.SOFTMAX}", f"eager {op_kinds.NORMALISATION}")):
+        return columns * numbers.get("item bytes", 4.0) / PROCESSOR_BYTES_US
     return 0.0
 
 

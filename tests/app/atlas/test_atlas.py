@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,20 @@ from profiler.hardware import DEVICES, find_device
 
 RECORDED = Path(points.__file__).parent / "recorded"
 NAMES = {"NVIDIA H200": "h200", "NVIDIA H100": "h100"}
-H200 = find_device("H200")
+H200, H100 = find_device("H200"), find_device("H100")
 
 
 @pytest.fixture(scope="module")
 def sorts() -> Atlas:
-    """Of sorting alone: a small group."""
+    """Of sorting alone, a small group, with the other device's points."""
     conditions, measured = points.read_recording(RECORDED / "h200.jsonl.gz")
-    assert H200 is not None
-    return fit_atlas(conditions, [p for p in measured if p["family"] == "order"], H200)
+    _, others = points.read_recording(RECORDED / "h100.jsonl.gz")
+    assert H200 is not None and H100 is not None
+    return fit_atlas(conditions, sorting(measured), H200, [(H100, sorting(others))])
+
+
+def sorting(measured: list[points.Point]) -> list[points.Point]:
+    return [p for p in measured if p["mode"] == "eager" and re.search(r"sort\(|topk|median", p["text"])]
 
 
 def test_the_shipped_file_is_what_the_recording_makes(sorts: Atlas) -> None:

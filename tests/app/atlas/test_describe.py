@@ -45,7 +45,7 @@ def item(text: str) -> Item:
 @pytest.fixture(scope="module")
 def some() -> list[Measured]:
     """Every fiftieth program of the recording."""
-    return items_of(points.read_recording(RECORDED / "h200.jsonl.gz")[1][::50])
+    return items_of(points.read_recording(RECORDED / "h200.jsonl.gz")[1][::50], device("H200"))
 
 
 def test_a_program_that_was_measured_is_its_own_nearest_point_with_its_recorded_time(some: list[Measured]) -> None:
@@ -81,7 +81,7 @@ def test_a_time_is_without_what_the_events_add() -> None:
     known = atlas()
     recorded = points.read_recording(RECORDED / "h200.jsonl.gz")[1]
     program = next(p for p in recorded if p["mode"] == "eager" and p["family"] == "order")
-    (one,) = items_of([program])
+    (one,) = items_of([program], device("H200"))
     point = measured_point(known, "eager sort", known.groups["eager sort"].interpolation.at(one.item.numbers).nearest)
     assert point.time_us == pytest.approx(max(LEAST_US, program["cold_us"] - EVENT_US), rel=0.005)
 

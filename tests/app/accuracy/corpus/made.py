@@ -17,8 +17,9 @@ H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
 
 
 def development_records(count: int, device: str = H200) -> list[ArchiveRecord]:
-    """The smallest programs of the development third as they were measured; for another device with the same times."""
-    texts = sorted(load_measured(DEVELOPMENT), key=lambda r: (len(r["region"]), r["id"]))
+    """The smallest programs of the development third as an H200 ran them; for another device with the same times."""
+    measured = [r for r in load_measured(DEVELOPMENT) if r["device"] == H200]
+    texts = sorted(measured, key=lambda r: (len(r["region"]), r["id"]))
     chosen: list[Any] = deepcopy([r for r in texts if len(r["candidates"]) > 2][:count])
     return [r | {"device": device, "id": r["id"].replace(H200, device)} for r in chosen]
 
