@@ -7,7 +7,7 @@ common to all of a region's options, as in `app.atlas.price.Total`: it moves all
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -20,20 +20,25 @@ EIGHTY = 1.2816
 OWN = 0.5
 """Share of the variance that is an option's own. A guess."""
 DRAWS = 256
+LEAST_US = 1e-9
+"""Of a time, so that it has a logarithm."""
 
 Floats = npt.NDArray[np.float64]
 
 
-def expected_regrets(times: Mapping[str, Range]) -> dict[str, float]:
-    """Candidate -> mean of its time over the fastest one's, at least 1. The same for the same times in any order."""
-    names = sorted(times)
-    if not names:
-        return {}
-    middles = np.log([times[name].mid for name in names])
-    deviations = np.array([_deviation(times[name]) for name in names])
-    drawn = middles + deviations * _draws(len(names))
+def expected_regrets(times: Sequence[Range]) -> list[float]:
+    """Of each time the mean of it over the fastest one, at least 1. The same for the same times in any order."""
+    if not times:
+        return []
+    order = sorted(range(len(times)), key=lambda n: (times[n].mid, times[n].low, times[n].high))
+    middles = np.log([max(LEAST_US, times[n].mid) for n in order])
+    deviations = np.array([_deviation(times[n]) for n in order])
+    drawn = middles + deviations * _draws(len(order))
     ratios = np.exp(drawn - drawn.min(1, keepdims=True)).mean(0)
-    return {name: float(ratio) for name, ratio in zip(names, ratios, strict=True)}
+    regrets = [1.0] * len(times)
+    for place, ratio in zip(order, ratios, strict=True):
+        regrets[place] = float(ratio)
+    return regrets
 
 
 def _deviation(time: Range) -> float:

@@ -198,15 +198,21 @@ def _choose(
     admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _choose_unseen(admitted, keep, criteria, case)
-    metric = _peak(case) if objective == "memory" else _expected_regret(admitted)
+    metric = _peak(case) if objective == "memory" else _expected_regret(admitted, case)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
 
 
-def _expected_regret(admitted: Sequence[Option]) -> Metric:
-    """By how much an option is expected to be slower than the fastest of them."""
-    times = {o.alternative.candidate: o.alternative.time_us for o in admitted if o.alternative.time_us is not None}
-    regrets = expected_regrets(times)
-    return lambda o: regrets.get(o.alternative.candidate)
+def _expected_regret(admitted: Sequence[Option], case: Case) -> Metric:
+    """By how much an option is expected to be slower than the fastest of those that are here. What is not here, or has
+    to win by its slow end, counts with that end over the least expected of them, and makes none of them look slower."""
+    timed = [o for o in admitted if o.alternative.time_us is not None]
+    here = [o for o in timed if not _by_its_slow_end(o, case)]
+    regrets = expected_regrets([o.alternative.time_us for o in here if o.alternative.time_us is not None])
+    known = {id(o): regret for o, regret in zip(here, regrets, strict=True)}
+    fastest = min((o.mid for o in here if o.mid), default=0.0)
+    if fastest:
+        known |= {id(o): _high(o) / fastest for o in timed if id(o) not in known}
+    return lambda option: known.get(id(option))
 
 
 def _peak(case: Case) -> Metric:

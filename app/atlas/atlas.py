@@ -19,7 +19,8 @@ from app.atlas.interpolation import Floats, Interpolation
 from app.atlas.item import Item
 from profiler.hardware import Device
 
-SCHEMA = 1
+SCHEMA = 2
+"""Of the factors over the floor that a file holds: 2 since floors know lanes and what is serial (`app.atlas.item`)."""
 SUFFIX = ".json.gz"
 TOLD = ("sm_clock_mhz", "memory_clock_mhz", "others")
 """Fields that a file has where the host told them."""

@@ -173,6 +173,7 @@ def _indexed(numbers: Numbers) -> list[str]:
 
 SIZES = {
     "gemm": _gemm, "convolution": _convolution, "convolution backward": _convolution, "attention": _attention,
+    "attention backward": _attention,
     "gather": _indexed, "scatter": _indexed,
 }  # fmt: skip
 """What is told of the kinds that are not described by rows and columns."""

@@ -173,7 +173,7 @@ def interpolate(members: Sequence[Measured]) -> Interpolation:
     """Lengths, height and noise by the largest likelihood of the measured times."""
     names = tuple(sorted({name for m in members for name in m.item.numbers}))
     described = np.array([[m.item.numbers.get(name, 0.0) for name in names] for m in members])
-    varying = (described.std(0) > ALIKE) | np.array(["=" in name for name in names])
+    varying = (described.std(0) > ALIKE) | np.array(["=" in name or name == ANOTHER for name in names])
     names = tuple(n for n, v in zip(names, varying, strict=True) if v)
     described = described[:, varying]
     floors = np.array([m.floor_us for m in members])

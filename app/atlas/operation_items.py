@@ -87,7 +87,7 @@ def operation_item(operation: Operation) -> Item | None:
 
 def serial_us(group: str, numbers: Mapping[str, float]) -> float:
     """What one row takes that nothing else goes along with."""
-    columns = 2.0 ** numbers.get("columns", 0.0)
+    columns = math.exp2(numbers.get("columns", 0.0))
     if group == f"eager {op_kinds.SCAN}":
         along_outer = numbers.get("stride of the axis", 0.0) > 0
         return columns * (STEP_ALONG_OUTER_US if along_outer else STEP_ALONG_INNER_US)

@@ -19,7 +19,8 @@ def as_table(atlas: Atlas, size: int) -> str:
         held, known = group.held_out, group.interpolation
         counts = (known.own, len(known.cold) - known.own, held.points)
         shares = (held.within_20, held.median, held.worst_tenth, held.inside_80)
-        lines.append(_row((name, *map(str, counts), *(f"{share:.0%}" for share in shares))))
+        told = (f"{share:.0%}" if held.points else "–" for share in shares)
+        lines.append(_row((name, *map(str, counts), *told)))
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.accuracy import table
-from app.cli.accuracy_oracle import oracle_process
+from app.accuracy.corpus.oracle_process import oracle_process
 from app.cli.corpus_accuracy import BLIND_REFUSED, add_blind, show_third, write_development, write_docs
 from app.cli.options import given_path
 from app.objects.accuracy import AccuracyFigures, FittedRates, KernelTable

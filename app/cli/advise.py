@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from app.cli.inputs import InputError, check_device, is_trace, read_ranks, read_text, read_whole_trace
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
-from app.cli.progress import show_oracle_progress
 from app.cli.streams import print_answer
-from app.cli.text import ranks_text, region_text, trace_text
+from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
 from app.objects.common import Range
 from app.thresholds import Thresholds, thresholds_in_force
 

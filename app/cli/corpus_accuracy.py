@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.accuracy_oracle import oracle_process
+from app.accuracy.corpus.oracle_process import oracle_process
 
 if TYPE_CHECKING:
     from app.accuracy.corpus.corpus_figures import Prediction

@@ -16,6 +16,9 @@ from app.trace_report.speedup import list_names
 if TYPE_CHECKING:
     from app.trace_report.ranks import RankReports
 
+BAR_CHARS = 24
+"""Of a progress bar."""
+
 
 def advice_text(advice: Advice | AdviceAnswer) -> str:
     """The tool, the action and the call."""
@@ -140,3 +143,26 @@ def show_progress(progress: Mapping[str, object]) -> None:
     done = f"{fraction:4.0%} " if isinstance(fraction, float) else ""
     parts = (progress.get("phase"), progress.get("candidate"), progress.get("message"))
     print(done + " ".join(str(part) for part in parts if part), file=sys.stderr)
+
+
+def progress_line(progress: OracleProgress) -> str:
+    """How many of a trace's regions Inductor has been asked about."""
+    ended, asked = progress["answered"] + progress["failed"], progress["asked"]
+    return f"Inductor asked: {ended} of {asked} region{'s' * (asked != 1)}"
+
+
+def progress_bar(progress: OracleProgress) -> str:
+    """The same, with a bar in front."""
+    ended = progress["answered"] + progress["failed"]
+    full = BAR_CHARS * ended // max(1, progress["asked"])
+    return f"[{'#' * full}{'-' * (BAR_CHARS - full)}] {progress_line(progress)}"
+
+
+def show_oracle_progress(progress: OracleProgress) -> None:
+    """On stderr; nothing where nobody is asked."""
+    if not progress["asked"]:
+        return
+    if sys.stderr.isatty():
+        print(f"\r{progress_bar(progress)}", end="\n" if progress["done"] else "", file=sys.stderr, flush=True)
+    else:
+        print(progress_line(progress), file=sys.stderr, flush=True)

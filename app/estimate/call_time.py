@@ -7,9 +7,9 @@ their sum and the longer of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from app.estimate.eager_time import alone_us, attention_factor, call_us, operation_times
+from app.estimate.eager_time import alone_us, attention_calls, attention_factor, call_us, operation_times
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
 from app.estimate.rates import BACKWARD, FITTED, Rates, reach, share_of
@@ -63,11 +63,20 @@ def _left_us(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[st
     if not behind or behind & part or not forward:
         return left + sum(time_us for name, time_us in times.items() if name in behind - part), 1.0
     kept = left / max(sum(forward.values()), 1e-9)
-    return left + kept * sum(times[name] for name in behind & times.keys()), 1.0 + BACKWARD_OF_A_CALL
+    return left + kept * sum(times[name] for name in behind & times.keys()), 1.0 + _backward_calls(shape, times, part)
 
 
 BACKWARD_OF_A_CALL = 2.5
 """A call's backward in forward calls: five products to two of attention; of a norm three passes to two, and sums."""
+
+
+def _backward_calls(shape: ShapeFacts, times: Mapping[str, float], part: frozenset[str]) -> float:
+    """A call's backward in forward calls: that of eager's own attention where the part is one."""
+    forward, backward = attention_calls(shape)
+    inside = sum(times[o.name] for o in forward)
+    if not backward or not inside or not any(o.name in part for o in forward):
+        return BACKWARD_OF_A_CALL
+    return sum(times[o.name] for o in backward) / inside
 
 
 def _backward_of(shape: ShapeFacts) -> frozenset[str]:

@@ -66,18 +66,25 @@ def operation_times(shape: ShapeFacts, device: Device, rates: Rates) -> dict[str
 
 
 def attention_factor(shape: ShapeFacts, device: Device, rates: Rates) -> float:
-    """What the atlas says of an attention call over what the rates say; 1 without one.
+    """What the atlas says of a forward attention call over what the rates say; 1 without one.
 
     Other calls for it do the same work on the same units: what the rates say of them is off by as much, and compared
     with eager's call only their ratio to it counts.
     """
     by_name = {o.name: o for o in shape.operations}
-    calls = [o for o in shape.cost.operations if o.kind == op_kinds.ATTENTION and o.launches]
+    calls, _ = attention_calls(shape)
     if not calls:
         return 1.0
     times = operation_times(shape, device, rates)
     said = sum(times[o.name] for o in calls)
     return said / sum(operation_us(o, by_name.get(o.name), device, rates) for o in calls)
+
+
+def attention_calls(shape: ShapeFacts) -> tuple[list[OperationCost], list[OperationCost]]:
+    """(forward, backward) calls of attention."""
+    calls = [o for o in shape.cost.operations if o.kind == op_kinds.ATTENTION and o.launches]
+    behind = [o for o in calls if "backward" in o.name]
+    return [o for o in calls if o not in behind], behind
 
 
 def weighed(time_us: float, price: Price, held: float) -> float:

@@ -136,6 +136,8 @@ def library(
     facts: RegionFacts, device: Device, call: str, part: frozenset[str] | None = None, rates: Rates = FITTED
 ) -> Prediction | None:
     """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it."""
+    if part is not None and not any(o.name in part for s in facts.shapes for o in s.cost.operations):
+        return None  # autograd wrote other operations in its place: what the call would replace is not known
     torchs = call.startswith("torch.")
     own = rates.host.call + rates.host.launch if torchs else rates.host.library
     trained = _trained_us(facts, rates.host.engine if torchs else rates.host.autograd)
@@ -208,7 +210,16 @@ def _predict(
         if deviation is None
         else interval(mid, deviation, device, rates.scaled)
     )
+    least = sum(s.calls * least_us(s.cost, device) for s in facts.shapes) / calls
+    span = Range(max(least, span.low), max(least, span.mid), max(least, span.high))
     return Prediction(candidate, span, launch, most, host_us)
+
+
+def least_us(cost: Cost, device: Device) -> float:
+    """What no way to run it is below: its fewest bytes from memory, without those written that may stay in L2."""
+    spare = max(0.0, device.l2_bytes - cost.ideal.bytes_moved)
+    moved = cost.ideal.bytes_read + max(0.0, cost.ideal.bytes_written - spare)
+    return 1e6 * moved / device.copy_rate
 
 
 def interval(mid: float, deviation: float, device: Device, scaled: bool = False) -> Range:

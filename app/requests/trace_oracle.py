@@ -155,6 +155,12 @@ class TraceOracle(Background):
             except AnswerError as fault:
                 self._give_up(region, str(fault))
                 return
+            except (_StoppedError, sa.exc.DBAPIError):
+                raise
+            except Exception as fault:  # one region's fault keeps the oracle from no other
+                log.exception("the oracle failed at region %s", region["id"])
+                self._give_up(region, f"asking failed: {type(fault).__name__}")
+                return
 
     def _give_up(self, region: Region, why: str) -> None:
         log.warning("the oracle has no answer for region %s: %s", region["id"], why)

@@ -17,9 +17,9 @@ FILE = Path(__file__).resolve().parent / "model_operations.json.gz"
 @cache
 def texts(kind: str) -> tuple[str, ...]:
     """kind: operations or programs. In a fixed order, mixed."""
-    found = list(json.loads(gzip.decompress(FILE.read_bytes()))[kind])
-    Random(kind).shuffle(found)
-    return tuple(found)
+    known = list(json.loads(gzip.decompress(FILE.read_bytes()))[kind])
+    Random(kind).shuffle(known)
+    return tuple(known)
 
 
 def draw(kind: str, number: int) -> str:

@@ -77,16 +77,16 @@ DECLARED = re.compile(r"\w+: \w+\[([\d, ]+)\](?:.*\.strides\(([\d, ]+)\))?")
 
 
 def _sizes(line: str) -> tuple[int, ...]:
-    found = DECLARED.match(line)
-    return tuple(map(int, found[1].split(","))) if found else ()
+    shape = DECLARED.match(line)
+    return tuple(map(int, shape[1].split(","))) if shape else ()
 
 
 def _outer_is_not_first(line: str, rows: int) -> bool:
     """Whether more of these rows would lie over each other."""
-    found, sizes = DECLARED.match(line), _sizes(line)
-    if not found or not found[2] or not sizes or sizes[0] != rows:
+    shape, sizes = DECLARED.match(line), _sizes(line)
+    if not shape or not shape[2] or not sizes or sizes[0] != rows:
         return False
-    strides = list(map(int, found[2].split(",")))
+    strides = list(map(int, shape[2].split(",")))
     return strides[0] < max(strides)
 
 

@@ -20,7 +20,7 @@ RECORDED = Path(points.__file__).resolve().parent / "recorded"
 def main() -> None:
     """Fit and write each, with the others' points for what it was not measured at, and print its errors."""
     recorded = [points.read_recording(recording) for recording in sorted(RECORDED.glob("*.jsonl.gz"))]
-    measured = [(known_device(conditions["device"]), conditions, found) for conditions, found in recorded]
+    measured = [(known_device(conditions["device"]), conditions, own) for conditions, own in recorded]
     for device, conditions, own in measured:
         others = [(other, theirs) for other, _, theirs in measured if other != device]
         path = SHIPPED / file_name(device)

@@ -132,7 +132,7 @@ def _damaged(path: Path, users: Atlas) -> str:
 
 
 def _no_atlas(path: Path, users: Atlas) -> str:
-    path.write_bytes(gzip.compress(b'{"schema": 1, "device": "NVIDIA H200"}'))
+    path.write_bytes(gzip.compress(b'{"schema": 2, "device": "NVIDIA H200"}'))
     return "no whole atlas"
 
 

@@ -16,7 +16,7 @@ import pytest
 import app
 from app import cli
 from app.archive import record_store
-from app.cli import progress
+from app.cli import text as progress
 from app.cli.validate import _region_to_validate
 from app.objects.oracle import OraclePrediction
 from app.objects.region import AdviceAnswer

@@ -129,11 +129,12 @@ def test_a_step_that_waits_for_its_launches_is_still_a_graph() -> None:
     assert (advice.tool, advice.mode) == ("compile", "reduce-overhead")
 
 
-@pytest.mark.parametrize(("share", "tool"), [(1.0, "compile"), (1.9, "library")])
-def test_what_is_not_installed_has_to_win_by_the_install_margin(share: float, tool: str) -> None:
-    """A call at its own speed does not; one at twice the speed of torch.compile's kernel does."""
+@pytest.mark.parametrize(("share", "tool"), [(0.3, "compile"), (0.95, "library")])
+def test_what_is_not_installed_has_to_win_by_the_slow_end_of_its_prediction(share: float, tool: str) -> None:
+    """Where torch.compile's kernel reaches a quarter of the memory's rate: a call a little faster does not win."""
     facts = region(chain(400), covers=(cover("elsewhere.call", installed=False),))
-    rates = replace(FITTED, calls={**FITTED.calls, "elsewhere": share})
+    slow = {name: replace(getattr(FITTED, name), pointwise=0.25) for name in ("default", "autotuned", "generated")}
+    rates = replace(FITTED, calls={**FITTED.calls, "elsewhere": share}, **slow)
     assert advise(facts, HALF, H200, rates=rates).tool == tool
 
 
