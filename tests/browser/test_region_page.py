@@ -175,7 +175,9 @@ def test_a_permalink_holds_text_fields_and_sliders_in_a_fresh_browser(open_page:
         assert fresh.locator("#device").input_value() == "NVIDIA A100"
         assert fresh.locator("#wi-faster").input_value() == "2.5"
         assert fresh.locator("#what-if-answer").inner_text() == page.locator("#what-if-answer").inner_text()
-        assert fresh.locator("#verdict h2").inner_text() == page.locator("#verdict h2").inner_text()
+        # Its figure changes as soon as Inductor has answered, in one browser before the other.
+        verdicts = [p.locator("#verdict h2").inner_text().partition(", predicted")[0] for p in (fresh, page)]
+        assert verdicts[0] == verdicts[1] != ""
 
 
 def test_a_validation_is_followed_cancelled_and_run_again(open_page: Open, kept: Kept) -> None:

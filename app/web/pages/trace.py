@@ -169,10 +169,12 @@ def ask_on(
     asked: how far the page is (`OracleLine.state`); awaited: places of the regions listed without an answer.
     """
     state = state_of(request)
+    head = state.store.trace_head(trace_id)
     if not is_fragment(request):
+        if head is None:
+            raise missing("trace")
         return RedirectResponse(f"/traces/{trace_id}", 303)
     known = state.store.regions_asked(trace_id)
-    head = state.store.trace_head(trace_id)
     progress = progress_of(state, trace_id, known) if head else None
     line = describe_oracle(progress)
     if head is None or progress is None or line is None:  # it is deleted, or nobody is asked any more
