@@ -69,6 +69,7 @@ def _with_prediction(region: RegionBody, evaluated: Evaluated, workload: Workloa
     """A trace's region with what Inductor said, and the advice issued with that; as it stands where it said nothing."""
     made = region_json(evaluated, workload)
     asked: RegionBody = {**region, "oracle": made["oracle"], "recompiles": made["recompiles"]}
+    asked |= {"rests_on": made["rests_on"]}
     if made["prediction"] == "rules":
         return asked
     asked |= {"prediction": "oracle", "advice": made["advice"]}

@@ -69,11 +69,13 @@ def test_its_advice_is_what_the_regions_page_would_say(asked: Asked) -> None:
             continue
         prepared = prepare_from_inputs(region["text"] or "", inputs)
         prediction = ask_about_one(oracle, outline(prepared), 5.0)
-        assert decide_region(prepared, prediction)["advice"] == region["advice"]
+        decided = decide_region(prepared, prediction)
+        assert decided["advice"] == region["advice"]
+        assert decided["rests_on"]["prediction"] == region["rests_on"]["prediction"] == region["advice"]["prediction"]
 
 
 def test_what_the_trace_says_stays_and_the_step_is_estimated_anew(asked: Asked) -> None:
-    changed = {"oracle", "recompiles", "prediction", "advice", "launches_left"}
+    changed = {"oracle", "recompiles", "prediction", "advice", "launches_left", "rests_on"}
     for before, after in zip(asked.whole.trace["regions"], asked.trace["regions"], strict=True):
         assert {k: v for k, v in before.items() if k not in changed} == {
             k: v for k, v in after.items() if k not in changed
