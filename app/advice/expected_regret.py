@@ -7,29 +7,28 @@ common to all of a region's options, as in `app.atlas.price.Total`: it moves all
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from app.atlas.interpolation import EIGHTY, Floats
 from app.estimate.range import Range
 
-EIGHTY = 1.2816
-"""Standard deviations to either side that hold 80 % of a normal distribution."""
 OWN = 0.5
 """Share of the variance that is an option's own. A guess."""
 DRAWS = 256
 LEAST_US = 1e-9
 """Of a time, so that it has a logarithm."""
 
-Floats = npt.NDArray[np.float64]
 
+@lru_cache(maxsize=256)
+def expected_regrets(times: tuple[Range, ...]) -> tuple[float, ...]:
+    """Of each time the mean of it over the fastest one, at least 1. The same for the same times in any order.
 
-def expected_regrets(times: Sequence[Range]) -> list[float]:
-    """Of each time the mean of it over the fastest one, at least 1. The same for the same times in any order."""
+    Remembered: what would change an advice is asked with the same times and other thresholds again and again.
+    """
     if not times:
-        return []
+        return ()
     order = sorted(range(len(times)), key=lambda n: (times[n].mid, times[n].low, times[n].high))
     middles = np.log([max(LEAST_US, times[n].mid) for n in order])
     deviations = np.array([_deviation(times[n]) for n in order])
@@ -38,7 +37,7 @@ def expected_regrets(times: Sequence[Range]) -> list[float]:
     regrets = [1.0] * len(times)
     for place, ratio in zip(order, ratios, strict=True):
         regrets[place] = float(ratio)
-    return regrets
+    return tuple(regrets)
 
 
 def _deviation(time: Range) -> float:

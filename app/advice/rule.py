@@ -207,7 +207,7 @@ def _expected_regret(admitted: Sequence[Option], case: Case) -> Metric:
     to win by its slow end, counts with that end over the least expected of them, and makes none of them look slower."""
     timed = [o for o in admitted if o.alternative.time_us is not None]
     here = [o for o in timed if not _by_its_slow_end(o, case)]
-    regrets = expected_regrets([o.alternative.time_us for o in here if o.alternative.time_us is not None])
+    regrets = expected_regrets(tuple(o.alternative.time_us for o in here if o.alternative.time_us is not None))
     known = {id(o): regret for o, regret in zip(here, regrets, strict=True)}
     fastest = min((o.mid for o in here if o.mid), default=0.0)
     if fastest:

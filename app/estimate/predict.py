@@ -29,7 +29,7 @@ from app.estimate.range import Range
 from app.estimate.rates import BEYOND, FITTED, Fused, Rates, share_of, spread
 from profiler.hardware import Device
 from profiler.region import op_kinds
-from profiler.region.graph.cost_model import Cost
+from profiler.region.graph.cost_model import Cost, memory_bytes
 
 __all__ = [
     "SDPA",
@@ -210,16 +210,9 @@ def _predict(
         if deviation is None
         else interval(mid, deviation, device, rates.scaled)
     )
-    least = sum(s.calls * least_us(s.cost, device) for s in facts.shapes) / calls
+    least = sum(s.calls * (1e6 * memory_bytes(s.cost, device) / device.copy_rate) for s in facts.shapes) / calls
     span = Range(max(least, span.low), max(least, span.mid), max(least, span.high))
     return Prediction(candidate, span, launch, most, host_us)
-
-
-def least_us(cost: Cost, device: Device) -> float:
-    """What no way to run it is below: its fewest bytes from memory, without those written that may stay in L2."""
-    spare = max(0.0, device.l2_bytes - cost.ideal.bytes_moved)
-    moved = cost.ideal.bytes_read + max(0.0, cost.ideal.bytes_written - spare)
-    return 1e6 * moved / device.copy_rate
 
 
 def interval(mid: float, deviation: float, device: Device, scaled: bool = False) -> Range:

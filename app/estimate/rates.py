@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from app.atlas.interpolation import EIGHTY
 from app.estimate.range import Range
 from app.objects.accuracy import FittedRates
 
@@ -344,19 +345,14 @@ LEAST_DEVIATION = {"library:torch": 0.55, "triton:generated": 0.20}
 """Standard deviation of the logarithm of what the rates predict, at least: 80 % of the corpus's fit third come within
 1.28 of them, each program once (5 with a call of torch's, 17 with a generated kernel). What the fit leaves over on its
 own programs held 10 and 35 % of them. Of other calls the corpus has too few."""
-EIGHTY = 1.2816
-
-
-def least_deviation(candidate: str) -> float:
-    """Of a candidate that no atlas prices, times 1.28."""
-    return next((EIGHTY * least for kind, least in LEAST_DEVIATION.items() if candidate.startswith(kind)), 0.0)
 
 
 def spread(mid: float, candidate: str, rates: Rates = FITTED, device: str | None = None) -> Range:
     """mid with what the fit leaves over for this candidate's family; wider on a device that it was not fitted on."""
     key = longest_prefix(rates.spread, candidate)
     low, high = rates.spread[key] if key is not None else rates.spread["compile"]
-    least = least_deviation(candidate)
+    kind = longest_prefix(LEAST_DEVIATION, candidate)
+    least = EIGHTY * LEAST_DEVIATION[kind] if kind is not None else 0.0
     low, high = min(low, math.exp(-least)), max(high, math.exp(least))
     if device is not None and device not in rates.devices:
         low, high = low**BEYOND, high**BEYOND

@@ -26,7 +26,7 @@ from profiler.region.graph.lowering import Graph, lower
 from profiler.region.graph.operation import Operation, Tensor
 from profiler.region.language.text import parse
 from profiler.region.language.vocabulary import DTYPE_NAMES
-from profiler.region.model import Region, RegionError
+from profiler.region.model import RegionError
 
 SMALLEST_BYTES = 2**16
 """Operations on less take what a launch takes, which the drawn programs tell."""
@@ -94,12 +94,11 @@ def _moved(operation: Operation) -> int:
     return sum(t.bytes for t in (*operation.reads, *operation.writes))
 
 
-def attention_of(region: Region) -> Iterator[str]:
+def attention_of(graph: Graph) -> Iterator[str]:
     """The program itself where all that it launches is attention with its gradients."""
-    graph = lower(region)
     launched = [o for o in graph.operations if o.kind not in UNPRICED]
-    if region.requires_grad and len(launched) == 2 and all(o.kind == op_kinds.ATTENTION for o in launched):
-        yield region.source
+    if graph.region.requires_grad and len(launched) == 2 and all(o.kind == op_kinds.ATTENTION for o in launched):
+        yield graph.region.source
 
 
 def _text(
@@ -205,7 +204,7 @@ def main() -> None:
         if program.bytes_moved <= MOST_BYTES:
             programs.append(program.text)
         graph = lower(parse(program.text))
-        for text in (*operations_of(graph), *attention_of(parse(program.text))):
+        for text in (*operations_of(graph), *attention_of(graph)):
             operations.setdefault(text, program.name)
         launched += sum(o.kind not in UNPRICED for o in graph.operations)
     sizes = [other for text in sorted(operations) for other in other_sizes(text)]

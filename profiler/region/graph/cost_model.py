@@ -175,10 +175,13 @@ def floor_us(counted: Cost, device: Device) -> float:
     many as the L2 has room for on top of all of them may still be there when the call ends and are not counted. A
     launch is not free, but the floor does not count it.
     """
+    return 1e6 * max(memory_bytes(counted, device) / device.copy_rate, *_compute_s(counted, device))
+
+
+def memory_bytes(counted: Cost, device: Device) -> float:
+    """The fewest bytes of one call that come from memory or go there: without those written that L2 may still hold."""
     spare = max(0.0, device.l2_bytes - counted.ideal.bytes_moved)
-    written_bytes = max(0.0, counted.ideal.bytes_written - spare)
-    memory = (counted.ideal.bytes_read + written_bytes) / device.copy_rate
-    return 1e6 * max(memory, *_compute_s(counted, device))
+    return counted.ideal.bytes_read + max(0.0, counted.ideal.bytes_written - spare)
 
 
 def bound(counted: Cost, device: Device) -> str:
