@@ -33,6 +33,20 @@ T = TypeVar("T")  # what JSON can carry
 FORK_TRIES, FORK_PAUSE_S = 20, 0.25
 """Where no fork is possible and none runs: so often, so long apart, before the rest is reported as failed."""
 
+DEADLY = (
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSEGV,
+    signal.SIGSYS,
+    signal.SIGTERM,
+    signal.SIGXCPU,
+)
+"""What a fork dies of at once: LLVM catches each of them in a process that has compiled a Triton kernel, to print where
+it was, and a fork that aborted was seen to use up its processor time before it died, which then counted as the reason.
+"""
+
 
 def each(
     work: Callable[[int], T], pieces: Sequence[int], limits: Limits, *, lanes: int = 2
@@ -160,7 +174,8 @@ def _work(work: Callable[[int], object], pieces: Sequence[int], output: int, par
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(status)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for deadly in DEADLY:
+            signal.signal(deadly, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads ends this
         gc.freeze()
         for piece in pieces:

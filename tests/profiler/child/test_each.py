@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -83,6 +84,18 @@ def test_a_piece_that_fails_is_told_why_and_costs_no_other(
     bad: Callable[[], Any], limits: Limits, why: Failure, lanes: int
 ) -> None:
     assert found(lambda n: bad() if n == 2 else n, 6, limits, lanes) == {n: n for n in range(6)} | {2: why}
+
+
+def test_a_piece_that_aborts_dies_at_once_whoever_catches_that_in_this_process() -> None:
+    """As LLVM does after a kernel was compiled; here by a handler that never returns."""
+    library = ctypes.CDLL(None)
+    library.signal.restype, library.signal.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    before = library.signal(signal.SIGABRT, ctypes.cast(library.pause, ctypes.c_void_p))
+    try:
+        limits = Limits(5.0)
+        assert found(lambda n: os.abort() if n == 1 else n, 3, limits) == {0: 0, 1: Failure.CRASHED, 2: 2}
+    finally:
+        library.signal(signal.SIGABRT, before)
 
 
 def test_one_that_is_killed_from_outside_is_done_again(tmp_path: Path) -> None:
