@@ -252,7 +252,7 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     of the rest, and to save at least `win_step_share` of the step: over what runs now, or over the best of the rest
     where the kernel is still to be written. What cannot be called here, since its package is missing or another version
     has it, has to be `install_margin` faster. What is not here, a kernel to write or a package to install, has to win
-    by the slow end of its prediction.
+    by the slow end of its prediction, over a line's fast end: nothing has shown yet that it can be had.
     """
     settings = case.settings
     known = [o for o in admitted if metric(o) is not None]
@@ -264,7 +264,8 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     for option in (o for o in known if o.costly):
         margin = settings.win_margin if option.installed else max(settings.win_margin, settings.install_margin)
         if objective == "time" and _by_its_slow_end(option, case):
-            wins = _high(option) <= (1 - margin) * (fallback.mid or 0.0)
+            least = math.inf if fallback is keep else _low(fallback)
+            wins = _high(option) <= min((1 - margin) * (fallback.mid or 0.0), least)
         else:
             wins = value(metric, option) <= (1 - margin) * value(metric, fallback)
         gain = 1.0 if objective == "memory" else _step_gain(option, fallback.mid or 0.0, keep, case)
@@ -286,6 +287,11 @@ def _high(option: Option) -> float:
     predicted = option.alternative.time_us
     assert predicted is not None
     return predicted.high
+
+
+def _low(option: Option) -> float:
+    predicted = option.alternative.time_us
+    return 0.0 if predicted is None else predicted.low
 
 
 def _by_its_slow_end(option: Option, case: Case) -> bool:

@@ -180,9 +180,10 @@ def _triton(
     elif chosen.mode == "generated":
         action = "Validate the generated kernel on your GPU, then take its source from the validation's page."
     else:
+        headline = f"Unproven: a Triton kernel for {title}{_times(region)}"
         action = (
-            f"Write one kernel for all of it, about {chosen.effort_lines} lines, autotuned over the sizes in use; "
-            "validate it against torch.compile before it stays."
+            f"There is no candidate to run yet: write one kernel for all of it, about {chosen.effort_lines} lines, "
+            "autotuned over the sizes in use; validate it against torch.compile before it stays."
         )
     return headline, action, chosen.call
 

@@ -24,7 +24,15 @@ from app.estimate.eager_time import (
     sureness,
 )
 from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
-from app.estimate.fused_time import UNROLLED, bytes_us, calls_by_atlas, fused_share, kernels_us
+from app.estimate.fused_time import (
+    UNROLLED,
+    arithmetic_us,
+    bytes_us,
+    calls_by_atlas,
+    executed_us,
+    fused_share,
+    kernels_us,
+)
 from app.estimate.range import Range
 from app.estimate.rates import BEYOND, FITTED, Fused, Rates, share_of, spread
 from profiler.hardware import Device
@@ -317,6 +325,7 @@ def written_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, density
     moved = bytes_us(least_bytes(shape, device), fused_share(shape.operations, space, rates.hand), device)
     if shape.halves is not None:
         moved, start = moved * max(1.0, sum(shape.halves) / max(1, cost.ideal.bytes_moved)), 2 * start
+    moved = max(moved, executed_us(shape, device), arithmetic_us(shape.operations, device, rates.hand))
     computed = 0.0
     if cost.gemm_flops:
         share = share_of(rates.flops, "triton", rates.matrix.triton_gemm)
