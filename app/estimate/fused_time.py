@@ -138,8 +138,8 @@ def arithmetic_us(
 
 
 def executed_us(shape: ShapeFacts, device: Device) -> float:
-    """µs that the vector units take at least, in however few kernels: an element of each operation's largest tensor is a
-    multiply-add, at half of their rate, as in `app.atlas.item.Item.floor_us`."""
+    """µs that the vector units take at least, in however few kernels: an element of each operation's largest tensor is
+    a multiply-add, at half of their rate, as in `app.atlas.item.Item.floor_us`."""
     elements = sum(o.elements for o in shape.operations if o.kind not in op_kinds.MATRIX_KINDS | {op_kinds.VIEW})
     return 2e6 * elements / device.f32_rate
 
