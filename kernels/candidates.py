@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -13,6 +13,7 @@ from kernels.codegen.index import Unsupported
 from kernels.hand_written import WRITTEN, Written, matches, roles_of, taken, written
 from kernels.host import Host
 from kernels.libraries import Cover, coverage
+from kernels.libraries.fits import rest_of
 from profiler.region.graph.lowering import Graph, lower, without_grad, written_alone
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.patterns import match
@@ -29,7 +30,8 @@ class Candidate:
 
     call: what the user would write. source: the kernel's whole text, where it was generated.
     on_request: measured only where it was advised or asked for by name. untried: it is not available because nothing
-    here can try it, which says nothing against it.
+    here can try it, which says nothing against it. part: the operations whose place it takes; None for all of them, and
+    for what has no one place.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Candidate:
     source: str = ""
     on_request: bool = False
     untried: bool = False
+    part: frozenset[str] | None = None
 
 
 def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
@@ -57,7 +60,7 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
         Candidate("compile-reduce-overhead", "compile", baselines.CALLS["compile-reduce-overhead"],
                   "torch.compile, with CUDA graphs", True, on_request=True),
         *_libraries(plain, matched, host),
-        *hand_written(graph, match(graph) if plain is not graph else matched),
+        *hand_written(plain, matched),
         _generated(graph),
     )  # fmt: skip
 
@@ -85,14 +88,25 @@ def _library_reason(cover: Cover, host: Host) -> str:
 
 
 def hand_written(graph: Graph, matched: Sequence[Match]) -> list[Candidate]:
-    """This project's own kernels that know one of the region's patterns; those that do not take it with the reason."""
+    """This project's own kernels that know one of the region's patterns; those that do not take it with the reason.
+
+    graph: of what was written, without the backward that autograd adds. matched: what was found in it.
+    """
     offered = []
     there = matches(graph, matched)
     for kernel in WRITTEN:
-        for item in taken(kernel, there)[:1]:
-            reason = kernel.reason(graph, item)
-            call = kernel.call.format_map(roles_of(item))
-            offered.append(Candidate(kernel.name, "triton", call, "hand-written kernel", not reason, reason))
+        of_its_kind = taken(kernel, there)
+        if not of_its_kind:
+            continue
+        fitting = [m for m in of_its_kind if not kernel.reason(graph, m)]
+        shown = (fitting or of_its_kind)[0]
+        reason = "" if fitting else kernel.reason(graph, shown)
+        part = frozenset().union(*(m.operations for m in fitting)) if fitting else None
+        if part is not None and not rest_of(graph, part):
+            part = None
+        note = "hand-written kernel" if part is None else "hand-written kernel; the rest stays as it is"
+        call = kernel.called(graph).format_map(roles_of(shown))
+        offered.append(Candidate(kernel.name, "triton", call, note, not reason, reason, part=part))
     return offered
 
 
@@ -132,9 +146,7 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
         return with_gradients(_adapted(name, graph), region.requires_grad)
     kernel = written(name)
     if kernel is not None:
-        if region.requires_grad:
-            raise Unsupported("this kernel has no backward")
-        return with_gradients(replaced(kernel, graph), False)
+        return with_gradients(replaced(kernel, replace(graph, region=region)), region.requires_grad)
     raise KeyError(name)
 
 
@@ -159,8 +171,9 @@ def replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
     """The graph's module with a hand-written kernel in the place of what it computes. Raises Unsupported."""
     from kernels.libraries.adapters.rewrite import adapt
 
-    fitting = taken(kernel, matches(graph, match(graph)))
-    reasons = [r for m in fitting if (r := kernel.reason(graph, m))]
-    if not fitting or reasons:
+    of_its_kind = taken(kernel, matches(graph, match(graph)))
+    fitting = [m for m in of_its_kind if not kernel.reason(graph, m)]
+    if not fitting:
+        reasons = [kernel.reason(graph, m) for m in of_its_kind]
         raise Unsupported(reasons[0] if reasons else f"nothing in this region that {kernel.name} computes")
     return kernel.launcher.replaced(graph, fitting[0]) if kernel.launcher else adapt(graph, fitting, kernel.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,8 @@ Reason = Callable[[Graph, Match], str]
 class Written:
     """One kernel. name: the candidate's, "triton:KERNEL", by which its adapter is found too. kinds: of the matches it
     takes. call: what the user writes, with the match's roles. reason: why it does not take a match, "" where it does.
-    launcher: how it is called in the region's place, where it takes whole regions only.
+    launcher: how it is called in the region's place, where it takes whole regions only. trained: it has a backward, and
+    takes a part of a region where gradients are wanted; the function of `kernels.ops.trained` is called then.
     """
 
     name: str
@@ -34,22 +36,30 @@ class Written:
     call: str
     reason: Reason
     launcher: Launcher | None = None
+    trained: bool = False
+
+    def called(self, graph: Graph) -> str:
+        """`call`, of the function that autograd knows where the region wants gradients."""
+        return TRAINED.sub("from kernels.ops.trained import", self.call) if graph.region.requires_grad else self.call
 
 
+TRAINED = re.compile(r"from kernels\.\w+ import")
 LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS)
 
 
 def _rows(graph: Graph, item: Match) -> str:
-    reason = fits.reason(graph, item)
+    reason = fits.reason(graph, item, trained=True)
     bias = facts_of(item, graph, Host()).sizes.get("bias")
     return reason or ("a bias that is no vector" if bias and len(bias) != 1 else "")
 
 
-def _alike(*roles: str) -> Reason:
-    """The whole region, in one of the dtypes, these operands of one dtype and the result too."""
+def _alike(*roles: str, trained: bool = False) -> Reason:
+    """In one of the dtypes, these operands of one dtype and the result too; the whole region, or a part of one with
+    gradients where the kernel has a backward.
+    """
 
     def reason(graph: Graph, item: Match) -> str:
-        not_whole = fits.whole(graph, item)
+        not_whole = fits.replaces(graph, item, trained)
         facts = facts_of(item, graph, Host())
         dtypes = {facts.dtypes[r] for r in roles if r in facts.dtypes}
         if not_whole or not dtypes:
@@ -80,16 +90,16 @@ def _attention(graph: Graph, item: Match) -> str:
 
 
 WRITTEN: tuple[Written, ...] = (
-    Written(softmax.NAME, frozenset({softmax.KIND}), softmax.CALL, _rows),
-    Written(rms_norm.NAME, frozenset({rms_norm.KIND}), rms_norm.CALL, _rows),
+    Written(softmax.NAME, frozenset({softmax.KIND}), softmax.CALL, _rows, trained=True),
+    Written(rms_norm.NAME, frozenset({rms_norm.KIND}), rms_norm.CALL, _rows, trained=True),
     Written(
         "triton:layer_norm", frozenset({"layer_norm"}),
-        layer_norm.CALL, _rows,
+        layer_norm.CALL, _rows, trained=True,
     ),
     Written(
         "triton:gated_activation", frozenset({"swiglu", "geglu"}),
         "from kernels.gated_activation import gated_activation\ny = gated_activation({a}, {b}, \"{activation}\")",
-        _alike("a", "b"),
+        _alike("a", "b", trained=True), trained=True,
     ),
     Written(
         "triton:matmul_epilogue", frozenset({"gemm_tail"}),
@@ -103,7 +113,7 @@ WRITTEN: tuple[Written, ...] = (
         "y = flash_attention({q}, {k}, {v}, {mask}, causal={causal}, scale={scale})",
         _attention,
     ),
-    *(Written(k.name, frozenset({k.name}), k.call, k.reason, k) for k in LAUNCHERS),
+    *(Written(k.name, frozenset({k.name}), k.call, k.reason, k, k.trained) for k in LAUNCHERS),
 )  # fmt: skip
 """In the order in which they are listed."""
 

@@ -206,7 +206,7 @@ def _predictor(facts: RegionFacts, device: Device, name: str) -> Callable[[Rates
         return lambda r: estimate.torch_compile(facts, device, mode, r)
     if name == "triton:generated":
         return lambda r: estimate.triton(facts, device, False, r)
-    kernel = next((k for k in facts.kernels if k.candidate == name), None)
+    kernel = next((k for k in facts.kernels if k.candidate == name and k.part is None), None)
     if kernel is not None:
         return partial(estimate.own, facts, device, kernel)
     cover = next((c for c in facts.covers if c.candidate == name and c.covers and c.whole), None)
@@ -223,7 +223,7 @@ def _library_calls(asked: Question) -> Iterator[Call]:
     shape = facts.shapes[0]
     line = widest(shape.operations)
     whole = {c.candidate for c in facts.covers if c.covers and c.whole and not c.already}
-    own: set[str] = {k.candidate for k in facts.kernels}
+    own: set[str] = {k.candidate for k in facts.kernels if not facts.requires_grad}
     for name, device_us, _ in _measurements(case):
         call = name.removeprefix("library:")
         if name not in whole | own or facts.sdpa:

@@ -282,7 +282,8 @@ def _own(facts: RegionFacts, kernel: Kernel, device: Device, rates: Rates) -> Op
     mode = kernel.candidate.removeprefix("triton:")
     predicted = predict.own(facts, device, kernel, rates)
     lines = kernel.lines or _lines(facts)
-    return _write_option(predicted, kernel.candidate, mode, lines, "a kernel of this project", kernel.call)
+    note = "a kernel of this project" if kernel.part is None else "a kernel of this project; the rest stays as it is"
+    return _write_option(predicted, kernel.candidate, mode, lines, note, kernel.call)
 
 
 def _write_option(

@@ -177,6 +177,8 @@ def _triton(
     if any(k.candidate == chosen.candidate for k in case.facts.kernels):
         headline = f"Triton for {title}: this project's kernel {chosen.mode}{_times(region)}"
         action = "Validate it on your GPU against torch.compile, then take it as a starter kit."
+        if case.facts.requires_grad:
+            action = "Validate it on your GPU against torch.compile, then call it: autograd knows its backward."
     elif chosen.mode == "generated":
         action = "Validate the generated kernel on your GPU, then take its source from the validation's page."
     else:
@@ -227,7 +229,7 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
     odd = unaligned_sizes(case)
     if odd:
         notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")
-    if facts.requires_grad and chosen.tool in ("triton", "cuda") and chosen.mode != "generated":
+    if facts.requires_grad and chosen.mode == "custom":
         notes.append("the region is forward and backward: the backward kernel has to be written too")
     if launch_bound(criteria[kernel_problem.name]) and facts.gpu_idle_share is None:
         notes.append("launch-bound by itself: times are those of back-to-back calls, in which the host sets the pace")

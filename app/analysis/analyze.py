@@ -123,7 +123,7 @@ def prepare(region: Region, workload: Workload, device: Device, context: AdviceC
 
     covers = covers_on(context.host or probe_host())
     tried = generated.attempt(graph)
-    own = () if region.requires_grad else hand_written(graph, matches)  # none of them has a backward in a region
+    own = hand_written(written, matches)
     more = {
         "not_generated": tried.refused,
         "sdpa": rewritten_to_sdpa(graph, matches),
@@ -131,7 +131,7 @@ def prepare(region: Region, workload: Workload, device: Device, context: AdviceC
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
-    more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0)) for c in own if c.available)
+    more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0), c.part) for c in own if c.available)
     more |= context.facts.known()
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)

@@ -118,8 +118,26 @@ def part_us(
     return rates.times.fused_kernel + max(drawn, spent)
 
 
-def own_us(shape: ShapeFacts, device: Device, candidate: str, rates: Rates, density: float = 1.0) -> float:
-    """µs of this project's own kernel for all of the region. candidate: "triton:KERNEL"."""
+def own_us(
+    shape: ShapeFacts,
+    device: Device,
+    candidate: str,
+    rates: Rates,
+    density: float = 1.0,
+    part: frozenset[str] | None = None,
+) -> float:
+    """µs of this project's own kernel. candidate: "triton:KERNEL". part: of the region, the rest stays eager.
+
+    Forward and backward are a kernel each.
+    """
+    if part is not None:
+        left, calls = _left_us(shape, device, rates, part)
+        return call_us(rates) + left + calls * part_us(shape, device, candidate, rates, part, density)
+    if shape.halves is not None:
+        forward, backward = shape.halves
+        moved = _moved_us(candidate, shape.operations, forward, device, rates)
+        moved += _moved_us(candidate + OWN_BACKWARD, shape.operations, backward, device, rates)
+        return call_us(rates) + 2 * rates.times.fused_kernel + moved
     moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
     computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
     computed += idle_us(shape.between, device, rates)
@@ -127,6 +145,8 @@ def own_us(shape: ShapeFacts, device: Device, candidate: str, rates: Rates, dens
     return call_us(rates) + starts * rates.times.fused_kernel + math.hypot(moved, computed)
 
 
+OWN_BACKWARD = "_backward"
+"""What stands behind a kernel's name in that of its backward, in the table of the kernels' own measurement."""
 ROWS_UNDER_WAY = 128
 """Of a product, on each processor."""
 

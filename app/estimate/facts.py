@@ -139,14 +139,16 @@ class ShapeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel of this project that computes all of the region. candidate: "triton:KERNEL"; call: code to paste.
+    """A kernel of this project for the region. candidate: "triton:KERNEL"; call: code to paste.
 
-    lines: of code that come along when it is taken home, 0 where nobody counted.
+    lines: of code that come along when it is taken home, 0 where nobody counted. part: the operations that it computes,
+    where it leaves others as they are; None for all of them.
     """
 
     candidate: str
     call: str = ""
     lines: int = 0
+    part: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,13 +166,17 @@ def _bytes_written_with(cost: Cost, part: frozenset[str]) -> int:
 
 
 def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTED) -> Prediction | None:
-    """This project's own kernel for all of the region."""
+    """This project's own kernel for all of the region, or for a part of it."""
+    part = kernel.part
+    if part is not None and not any(o.name in part for s in facts.shapes for o in s.cost.operations):
+        return None
+    trained = _trained_us(facts, rates.host.autograd)
     return _predict(
         kernel.candidate, facts, device, rates,
-        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.attention_density),
-        written=lambda c: c.ideal.bytes_written,
+        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.attention_density, part),
+        written=lambda c: c.ideal.bytes_written if part is None else _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
-        host=lambda s: rates.host.written,
+        host=lambda s: rates.host.written + trained + (0.0 if part is None else _eager_host_us(s, rates, part)),
     )  # fmt: skip
 
 

@@ -56,7 +56,8 @@ class Launcher:
     of them; -1: of several. alike: roles of tensors that must have one dtype. strided: roles whose strides the results
     have; contiguous else, or channels_last where the role `planes` is. widened: the role of a flag that makes the
     result f32. paired: the role without which the function gives its first result alone. limits: why the kernel does
-    not take a match, "" where it does; seen: roles that only this looks at.
+    not take a match, "" where it does; seen: roles that only this looks at. trained: the function has a backward, by
+    its name in `kernels.ops.trained`; untrained: roles that it has no gradient for.
     """
 
     name: str
@@ -76,6 +77,8 @@ class Launcher:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     seen: tuple[str, ...] = ()
     limits: Callable[[Facts, Graph], str] | None = None
+    trained: bool = False
+    untrained: tuple[str, ...] = ()
 
     @property
     def call(self) -> str:
@@ -116,7 +119,7 @@ class Launcher:
     def reason(self, graph: Graph, match: Match) -> str:
         """Why it does not take a match; "" where it does."""
         facts = facts_of(match, graph, Host())
-        if why_not := whole(graph, match):
+        if why_not := whole(graph, match, self.trained) or self._untrained(graph, match):
             return why_not
         dtypes = {facts.dtypes[r] for r in self.alike if r in facts.dtypes}
         if len(dtypes) != 1 or not dtypes <= DTYPES:
@@ -133,6 +136,12 @@ class Launcher:
                 return "a result of other strides"
         return self.limits(facts, graph) if self.limits else ""
 
+    def _untrained(self, graph: Graph, match: Match) -> str:
+        """Which operand wants a gradient that the kernel does not have; "" where none does."""
+        given = {match.roles.get(a): a for a in self.untrained}
+        wants = [given[i.name] for i in graph.region.inputs if i.requires_grad and i.name in given]
+        return f"no gradient for {wants[0]}" if wants else ""
+
     def _wanted(self, match: Match) -> dict[int, str]:
         """Result's index -> the operation that it stands for."""
         names = {i: name for i, r in enumerate(FURTHER, 1) if isinstance(name := match.roles.get(r), str)}
@@ -143,7 +152,8 @@ class Launcher:
         module = copy.deepcopy(graph.module)
         nodes = _named(graph, module)
         final = next(n for n in module.graph.nodes if n.op == "output")
-        function = getattr(import_module(f"kernels.{self.module}"), self.function)
+        module_name = "ops.trained" if self.trained else self.module
+        function = getattr(import_module(f"kernels.{module_name}"), self.function)
         given = [match.roles.get(a) for a in self.arguments]
         taken = [nodes[v] if isinstance(v, str) and a not in self.constants else v
                  for a, v in zip(self.arguments, given, strict=True)]  # fmt: skip

@@ -95,9 +95,9 @@ def _chosen(
 
 
 def _for_a_kit(candidate: Candidate, region: Region) -> Candidate:
-    """A kit calls one function: a generated kernel's backward has no place in it yet."""
-    if candidate.name == GENERATED and candidate.available and region.requires_grad:
-        return replace(candidate, available=False, reason="a kit holds generated kernels of a forward alone")
+    """A kit calls one function: a backward has no place in it yet."""
+    if candidate.available and region.requires_grad:
+        return replace(candidate, available=False, reason="a kit holds kernels of a forward alone")
     return candidate
 
 

@@ -92,21 +92,21 @@ def _addmm_activation(e: Editor, match: Match) -> torch.fx.Node:
 
 
 def _triton_softmax(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.ops.softmax.softmax import softmax
+    from kernels.ops.trained import softmax
 
     x = e.need(match.roles["x"])
     return e.call(softmax, x, like=x)
 
 
 def _triton_rms_norm(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.ops.norm.rms_norm import rms_norm
+    from kernels.ops.trained import rms_norm
 
     x, weight = e.need(match.roles["x"]), e.node(match.roles.get("weight"))
     return e.call(rms_norm, x, weight, match.roles["eps"], like=x)
 
 
 def _triton_layer_norm(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.ops.norm.layer_norm import layer_norm
+    from kernels.ops.trained import layer_norm
 
     x = e.need(match.roles["x"])
     weight, bias = (e.node(match.roles.get(name)) for name in ("weight", "bias"))
@@ -114,7 +114,7 @@ def _triton_layer_norm(e: Editor, match: Match) -> torch.fx.Node:
 
 
 def _triton_gated_activation(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.ops.elementwise.gated_activation import gated_activation
+    from kernels.ops.trained import gated_activation
 
     a, b = e.need(match.roles["a"]), e.need(match.roles["b"])
     return e.call(gated_activation, a, b, match.roles["activation"], like=a)

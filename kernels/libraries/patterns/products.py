@@ -301,7 +301,7 @@ PRODUCTS: tuple[Launcher, ...] = (
         "triton:cross_entropy", "cross_entropy", "cross_entropy",
         ("x", "target", "ignore_index", "label_smoothing", "reduction"), ("f32",),
         tuple(Pattern((loss,)) for loss in (TORCH_LOSS, *WRITTEN_LOSSES)), _loss, ("x",),
-        frozenset({"ignore_index", "label_smoothing", "reduction"}), rank=-1, limits=_loss_limits,
+        frozenset({"ignore_index", "label_smoothing", "reduction"}), rank=-1, limits=_loss_limits, trained=True,
     ),
     Launcher(
         "triton:matmul_logsumexp", "matmul_logsumexp", "matmul_logsumexp", ("a", "b", "scale"), ("f32",),

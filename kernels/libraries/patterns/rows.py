@@ -244,7 +244,7 @@ ROWS: tuple[Launcher, ...] = (
     Launcher(
         "triton:rope", "rope", "rope", ("q", "k", "cos", "sin"), ("q", "q"),
         (Pattern((_turned(Q), _turned(K)), (0, 1)), Pattern((_turned(Q),))), _rope, ("q", "k", "cos", "sin"),
-        strided=("q", "k"), paired="k",
+        strided=("q", "k"), paired="k", trained=True, untrained=("cos", "sin"),
     ),
     Launcher(
         "triton:router", "router", "router", ("x", "k", "renormalise"), ("f32", "i64"),

@@ -28,6 +28,7 @@ from kernels.ops.shared.pairs import (
     store_pairs,
 )
 from kernels.ops.shared.rows import DTYPES, HELD_PACKED, paired, rows_of
+from kernels.ops.softmax.cross_entropy_backward import BUILD as SCALED
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant
 
@@ -400,6 +401,7 @@ OPERATIONS = (
             Build(space(128256, _BF16, True, True, False)[1], _PAIRS, divisible=_STRIDES),
             Build(space(128256, _BF16, True, True, True)[4], _PAIRS, divisible=_STRIDES),
             Build(space(131072, torch.float32, False, True, False)[1], _LOOP, divisible=_STRIDES),
+            SCALED,
         ),
     ),
 )  # fmt: skip

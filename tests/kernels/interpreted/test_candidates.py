@@ -12,7 +12,7 @@ from kernels.host import Host
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 from profiler.region.model import Region
-from tests.kernels.interpreted.checking import assert_as_exact_as_eager
+from tests.kernels.interpreted.checking import assert_as_exact_as_eager, inputs_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -88,3 +88,70 @@ def test_a_residual_s_norm_needs_no_eps_to_be_one_kernel() -> None:
     text = "x: bf16[8, 64]\nr: bf16[8, 64]\nw: bf16[64]\ns = x + r\nreturn F.rms_norm(s, (64,), w), s\n"
     assert "triton:add_rms_norm" in available(text)
     assert_as_exact_as_eager(text, lambda region: build("triton:add_rms_norm", region, {}, "cpu"))
+
+
+TRAINED = {
+    "rms_norm by hand": (
+        "triton:rms_norm",
+        "x: f32[16, 128].requires_grad\nw: f32[128].requires_grad\nv = x.pow(2).mean(-1, keepdim=True)\n"
+        "y = x * torch.rsqrt(v + 1e-6) * w\nreturn y\n",
+    ),
+    "two norms with a product between": (
+        "triton:rms_norm",
+        "x: f32[16, 64].requires_grad\nw: f32[64].requires_grad\nw2: f32[64].requires_grad\n"
+        "m: f32[64, 64].requires_grad\ny = F.rms_norm(x, (64,), w, 1e-6)\nz = y @ m\n"
+        "q = F.rms_norm(z, (64,), w2, 1e-6)\nreturn q\n",
+    ),
+    "layer_norm and gelu": (
+        "triton:layer_norm",
+        "x: f32[16, 128].requires_grad\nw: f32[128].requires_grad\nb: f32[128].requires_grad\n"
+        "y = F.layer_norm(x, (128,), w, b, 1e-5)\nz = gelu(y)\nreturn z\n",
+    ),
+    "softmax of scores": (
+        "triton:softmax",
+        "x: f32[6, 200].requires_grad\ns = x * 0.5\ny = torch.softmax(s, -1)\nreturn y\n",
+    ),
+    "swiglu": (
+        "triton:gated_activation",
+        "a: f32[16, 64].requires_grad\nb: f32[16, 64].requires_grad\ny = silu(a) * b\nreturn y\n",
+    ),
+    "cross entropy": (
+        "triton:cross_entropy",
+        "x: f32[16, 300].requires_grad\nt: i64[16].below(300)\ny = F.cross_entropy(x, t)\nreturn y\n",
+    ),
+    "rope": (
+        "triton:rope",
+        "q: f32[2, 4, 8, 16].requires_grad\nc: f32[8, 16]\ns: f32[8, 16]\n"
+        "y = q * c + cat([-q[..., 8:], q[..., :8]], -1) * s\nreturn y\n",
+    ),
+}
+
+
+def with_gradients(text: str, candidate: str) -> list[torch.Tensor]:
+    """Results and gradients of a region's candidate, by the same inputs and upstream gradients."""
+    region = parse(text)
+    values = [v.requires_grad_(i.requires_grad) for v, i in zip(inputs_of(region), region.inputs, strict=True)]
+    results = build(candidate, region, {}, "cpu")(*values)
+    upstream = [torch.linspace(-1, 1, r.numel()).reshape(r.shape) if r.dim() else torch.ones(()) for r in results]
+    torch.autograd.backward(list(results), upstream)
+    return [*(r.detach() for r in results), *(v.grad for v in values if v.grad is not None)]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_kernel_in_a_training_region_has_the_gradients_of_eager(name: str) -> None:
+    candidate, text = TRAINED[name]
+    assert candidate in available(text)
+    ours, theirs = with_gradients(text, candidate), with_gradients(text, "eager")
+    assert len(ours) == len(theirs) > 1
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_of_a_region_without_gradients_a_kernel_is_for_all_of_it() -> None:
+    _, text = TRAINED["two norms with a product between"]
+    assert "triton:rms_norm" not in available(text.replace(".requires_grad", ""))
+
+
+def test_a_rotation_whose_cosines_are_learned_has_no_kernel() -> None:
+    _, text = TRAINED["rope"]
+    assert "triton:rope" not in available(text.replace("c: f32[8, 16]", "c: f32[8, 16].requires_grad"))

@@ -1,0 +1,105 @@
+"""A kernel that autograd knows has torch's own gradients; nothing is kept where nobody asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernels.ops import trained
+from kernels.ops.elementwise.rope import reference as turned
+from kernels.ops.scan.linear_recurrence import reference as recurrence
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of lanes that are masked
+
+Call = Callable[..., Any]
+ROWS, COLUMNS = 5, 130
+
+
+def normal(*size: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed + sum(size)))
+
+
+COS, SIN = normal(8, 16, seed=1), normal(8, 16, seed=2)
+TARGET = torch.tensor([3, -100, 129, 0, 77])
+X, W, B = normal(ROWS, COLUMNS), normal(COLUMNS, seed=3), normal(COLUMNS, seed=4)
+Q, K = normal(2, 3, 8, 16, seed=5), normal(2, 2, 8, 16, seed=6)
+
+CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
+    "rms_norm": (trained.rms_norm, lambda x, w: F.rms_norm(x, (COLUMNS,), w, 1e-6), (X, W)),
+    "rms_norm without weight": (trained.rms_norm, lambda x: F.rms_norm(x, (COLUMNS,), None, 1e-6), (X,)),
+    "layer_norm": (trained.layer_norm, lambda x, w, b: F.layer_norm(x, (COLUMNS,), w, b), (X, W, B)),
+    "layer_norm without weight": (trained.layer_norm, lambda x: F.layer_norm(x, (COLUMNS,)), (X,)),
+    "layer_norm without bias": (trained.layer_norm, lambda x, w: F.layer_norm(x, (COLUMNS,), w), (X, W)),
+    "softmax": (trained.softmax, lambda x: torch.softmax(x, -1), (X,)),
+    "gated_activation": (trained.gated_activation, lambda a, b: F.silu(a) * b, (X, normal(ROWS, COLUMNS, seed=7))),
+    "gated_activation of halves": (trained.gated_activation, lambda a: F.silu(a[:, :65]) * a[:, 65:], (X,)),
+    "rope": (lambda q, k: trained.rope(q, k, COS, SIN), lambda q, k: turned(q, k, COS, SIN), (Q, K)),
+    "rope of queries": (lambda q: trained.rope(q, None, COS, SIN), lambda q: turned(q, None, COS, SIN), (Q,)),
+    "linear_recurrence": (
+        trained.linear_recurrence, recurrence, (normal(2, 16, 32, seed=8).sigmoid(), normal(2, 16, 32, seed=9)),
+    ),
+    **{
+        f"cross_entropy, {reduction}": (
+            lambda x, r=reduction: trained.cross_entropy(x, TARGET, reduction=r),
+            lambda x, r=reduction: F.cross_entropy(x, TARGET, reduction=r),
+            (X,),
+        )
+        for reduction in ("mean", "sum", "none")
+    },
+}  # fmt: skip
+
+
+def outputs(result: Any) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def run(call: Call, given: tuple[torch.Tensor, ...]) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
+    """(results, gradients), upstream gradients drawn by the results' sizes."""
+    leaves = [x.clone().requires_grad_() for x in given]
+    results = outputs(call(*leaves))
+    torch.autograd.backward(results, [normal(*r.shape, seed=20 + n) for n, r in enumerate(results)])
+    return results, [x.grad for x in leaves if x.grad is not None]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_and_gradients_are_torchs(name: str) -> None:
+    ours, theirs, given = CASES[name]
+    (results, gradients), (wanted, slopes) = run(ours, given), run(theirs, given)
+    assert len(gradients) == len(slopes) == len(given)
+    for one, other in zip((*results, *gradients), (*wanted, *slopes), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_gradients_nothing_is_kept(name: str) -> None:
+    ours, _, given = CASES[name]
+    assert all(r.grad_fn is None for r in outputs(ours(*given)))
+    with torch.no_grad():
+        assert all(not r.requires_grad for r in outputs(ours(*(x.clone().requires_grad_() for x in given))))
+
+
+def test_rope_refuses_a_gradient_that_it_does_not_have() -> None:
+    with pytest.raises(ValueError, match="no gradient for cos and sin"):
+        trained.rope(Q, None, COS.clone().requires_grad_(), SIN)
+
+
+def test_a_second_backward_of_the_loss_is_no_wrong_gradient() -> None:
+    """The first one scaled in place what the forward kept."""
+    x = X.clone().requires_grad_()
+    loss = trained.cross_entropy(x, TARGET) * 3.0
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="used up"):
+        loss.backward()
+
+
+def test_an_upstream_gradient_of_one_changes_nothing_and_of_another_scales() -> None:
+    plain, scaled = X.clone().requires_grad_(), X.clone().requires_grad_()
+    trained.cross_entropy(plain, TARGET).backward()
+    (trained.cross_entropy(scaled, TARGET) * 3.0).backward()
+    assert plain.grad is not None
+    assert scaled.grad is not None
+    torch.testing.assert_close(scaled.grad, plain.grad * 3.0)
