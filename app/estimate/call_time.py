@@ -134,6 +134,9 @@ def own_us(
         left, calls = _left_us(shape, device, rates, part)
         return call_us(rates) + left + calls * part_us(shape, device, candidate, rates, part, density)
     if shape.halves is not None:
+        if candidate in ONE_PASS:
+            moved = _moved_us(ONE_PASS[candidate], shape.operations, shape.cost.ideal.bytes_moved, device, rates)
+            return call_us(rates) + rates.times.fused_kernel + moved
         forward, backward = shape.halves
         moved = _moved_us(candidate, shape.operations, forward, device, rates)
         moved += _moved_us(candidate + OWN_BACKWARD, shape.operations, backward, device, rates)
@@ -145,6 +148,8 @@ def own_us(
     return call_us(rates) + starts * rates.times.fused_kernel + math.hypot(moved, computed)
 
 
+ONE_PASS = {"triton:cross_entropy": "triton:cross_entropy_with_gradient"}
+"""Kernels whose forward makes the gradient as well, by their name in that table."""
 OWN_BACKWARD = "_backward"
 """What stands behind a kernel's name in that of its backward, in the table of the kernels' own measurement."""
 ROWS_UNDER_WAY = 128
