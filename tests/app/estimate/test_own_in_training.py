@@ -1,0 +1,86 @@
+"""Kernels of this project in a region with gradients are predicted at what they were measured to take by themselves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from app.advice.rule import advise
+from app.analysis.analyze import AdviceContext
+from app.analysis.analyze import prepare
+from app.estimate import predict
+from app.estimate.facts import RegionFacts
+from kernels.host import Host
+from profiler.hardware import Device, find_device
+from profiler.region.language.text import parse
+from profiler.region.model import Workload
+from tests.conftest import ROOT
+
+RECORD = json.loads((ROOT / "tests" / "records" / "kernels-h200.json").read_text(encoding="utf-8"))
+ROWS = "x: bf16[8192, 16384].requires_grad\nw: bf16[16384].requires_grad\n"
+RMS_NORM = ROWS + "y = rms_norm(x, [16384], w, 1e-06)\nreturn y\n"
+LAYER_NORM = ROWS + "b: bf16[16384].requires_grad\ny = layer_norm(x, [16384], w, b)\nreturn y\n"
+LOSS = (
+    "x: bf16[8192, 128256].requires_grad\nt: i64[8192].below(128256)\n"
+    "y = F.cross_entropy(x.float(), t)\nreturn y\n"
+)  # fmt: skip
+WITH_A_PRODUCT = (
+    "x: bf16[8192, 4096].requires_grad\nw: bf16[4096].requires_grad\nm: bf16[4096, 4096].requires_grad\n"
+    "y = rms_norm(x, [4096], w, 1e-06)\nz = y @ m\nreturn z\n"
+)
+
+
+def facts_of(text: str) -> RegionFacts:
+    host = Host(gpu="NVIDIA H200", capability=(9, 0), versions={"torch": "2.11.0"}, packages=frozenset({"torch"}))
+    return prepare(parse(text), Workload(), h200(), AdviceContext(host=host)).facts
+
+
+def h200() -> Device:
+    device = find_device("NVIDIA H200")
+    assert device is not None
+    return device
+
+
+def recorded_us(operation: str, case: str) -> float:
+    row = next(r for r in RECORD["rows"] if r["operation"] == operation and r["case"] == case)
+    return float(row["candidates"]["triton"]["median_us"])
+
+
+@pytest.mark.parametrize(
+    ("text", "candidate", "rows"),
+    [
+        (RMS_NORM, "triton:rms_norm", [("rms_norm", "bf16 rows=8192 columns=16384"),
+                                       ("rms_norm_backward", "bf16 rows=8192 columns=16384")]),
+        (LAYER_NORM, "triton:layer_norm", [("layer_norm", "bf16 rows=8192 columns=16384"),
+                                           ("layer_norm_backward", "bf16 rows=8192 columns=16384")]),
+        (LOSS, "triton:cross_entropy", [("cross_entropy_with_gradient", "bf16 rows=8192 columns=128256")]),
+    ],
+)  # fmt: skip
+def test_a_kernel_for_all_of_it_takes_what_its_two_halves_were_measured_to(
+    text: str, candidate: str, rows: list[tuple[str, str]]
+) -> None:
+    facts = facts_of(text)
+    kernel = next(k for k in facts.kernels if k.candidate == candidate)
+    assert kernel.part is None
+    predicted = predict.own(facts, h200(), kernel)
+    assert predicted is not None
+    assert predicted.time_us.mid == pytest.approx(sum(recorded_us(*row) for row in rows), rel=0.25)
+
+
+def test_a_kernel_for_a_part_leaves_the_product_as_it_is() -> None:
+    facts = facts_of(WITH_A_PRODUCT)
+    kernel = next(k for k in facts.kernels if k.candidate == "triton:rms_norm")
+    assert kernel.part == {"rms_norm"} or len(kernel.part or ()) >= 1
+    predicted, now = predict.own(facts, h200(), kernel), predict.eager(facts, h200())
+    assert predicted is not None
+    assert now is not None
+    products = 3 * 2 * 8192 * 4096 * 4096 / h200().matmul_rate("bf16") * 1e6
+    assert products < predicted.time_us.mid < now.time_us.mid
+
+
+def test_what_is_shown_is_the_function_that_autograd_knows() -> None:
+    advice = advise(facts_of(RMS_NORM), Workload(share_of_step=0.5), h200())
+    own = next(a for a in advice.alternatives if a.candidate == "triton:rms_norm")
+    assert own.call.startswith("from kernels.ops.trained import rms_norm\n")
+    assert not any("backward kernel has to be written" in n for n in advice.notes)
