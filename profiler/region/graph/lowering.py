@@ -77,8 +77,8 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 class _Lowering(torch.fx.Interpreter):
     """Runs the user's program under make_fx and carries each node's line and label to aten."""
 
-    def __init__(self, module: torch.fx.GraphModule, grad: bool) -> None:
-        super().__init__(module)
+    def __init__(self, graph: torch.fx.Graph, grad: bool) -> None:
+        super().__init__(torch.nn.Module(), graph=graph)
         self.grad = grad
         self.current: torch.fx.Node | None = None  # of the user's program, None in the backward
 
@@ -119,9 +119,12 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
 
     With inputs that require gradients the graph holds forward and backward, as autograd lays them out.
     """
-    built = program(region, binding, device)
+    return _lowered(region, binding, program(region, binding, device))
+
+
+def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program) -> Graph:
     grad = region.requires_grad
-    runner = _Lowering(built.module, grad)
+    runner = _Lowering(built.graph, grad)
     with quiet(), built.mode, _preserved_meta():
         upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
         traced = _joint(runner, region) if grad else _forward(runner)
@@ -160,7 +163,11 @@ def written_alone(graph: Graph) -> Graph:
     """The graph of what was written: without the backward that autograd adds, which would hide the patterns."""
     if not graph.region.requires_grad:
         return graph
-    return replace(lower(without_grad(graph.region), graph.binding), region=graph.region)
+    region, built = without_grad(graph.region), graph.program
+    if any(i.device.type != "cpu" for i in built.inputs):
+        built = program(region, graph.binding)
+    # Else its calls are the same: with gradients only more of them are refused.
+    return replace(_lowered(region, graph.binding, built), region=graph.region)
 
 
 def _keep_names_apart(region: Region, module: torch.fx.GraphModule) -> None:
