@@ -28,11 +28,17 @@ class BeyondTracingError(Exception):
 
 
 def traced(
-    function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence[torch.Tensor], told: Callable[[], Custom | None]
+    function: Callable[..., tuple[torch.Tensor, ...]],
+    inputs: Sequence[torch.Tensor],
+    told: Callable[[], Custom | None],
+    parts: Mapping[object, Callable[..., object]] | None = None,
 ) -> torch.fx.GraphModule:
     """Every call that the function makes on these fakes, in order: call_function nodes whose meta has `val`, and
-    `custom`, which is what `told` says at the time. Raises BeyondTracingError, and what the function raises."""
-    tracer = _Tracer(told)
+    `custom`, which is what `told` says at the time. Raises BeyondTracingError, and what the function raises.
+
+    parts: operations of which other calls are recorded in their place.
+    """
+    tracer = _Tracer(told, parts or {})
     for place, value in enumerate(inputs):
         tracer.track(tracer.graph.placeholder(f"arg{place}_1"), value)
     with tracer:
@@ -45,8 +51,9 @@ def traced(
 class _Tracer(TorchDispatchMode):
     """Records each call. nodes: of every tensor that was seen, by its identity; tensors: kept, so that no other gets it."""
 
-    def __init__(self, told: Callable[[], Custom | None]) -> None:
+    def __init__(self, told: Callable[[], Custom | None], parts: Mapping[object, Callable[..., object]]) -> None:
         super().__init__()
+        self.parts = parts
         self.graph = torch.fx.Graph()
         self.told = told
         self.nodes: dict[int, torch.fx.Node] = {}
@@ -58,6 +65,11 @@ class _Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.prim.device.default:
             return func(*args, **kwargs)
+        if func in self.parts:
+            with self:
+                result = self.parts[func](*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         kind = _kind(func)
         if kind == _BEYOND:
             raise BeyondTracingError(str(func))
