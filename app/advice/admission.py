@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from app.advice.case import Case
 from app.advice.criteria import (
@@ -24,7 +25,8 @@ REFUSING = tuple((criterion.name, criterion.refuses) for criterion in CRITERIA i
 
 def admit(options: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
     """Each option with whether the rule lets it compete, and why not."""
-    return tuple(_admit(o, criteria, case) for o in options)
+    now = _RunsNow(launch_bound(criteria[kernel_problem.name]), _tuned(case), _one_kernel(case))
+    return tuple(_admit(o, criteria, case, now) for o in options)
 
 
 def at_hand(options: Sequence[Option], case: Case) -> tuple[Option, ...]:
@@ -59,26 +61,34 @@ def _same(one: Option, other: Option) -> bool:
     return one.part is None or (other.part is not None and other.part <= one.part)
 
 
-def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case) -> Option:
+@dataclass(frozen=True, slots=True)
+class _RunsNow:
+    """What is true of the region whatever the option: it is launch-bound, runs on a tuned kernel, is one kernel."""
+
+    launch_bound: bool
+    tuned: bool
+    one_kernel: bool
+
+
+def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case, now: _RunsNow) -> Option:
     reason, margin = "", case.settings.win_margin
     alternative = option.alternative
     if not alternative.admitted:
         return option
-    launches = launch_bound(criteria[kernel_problem.name])
-    if alternative.mode == "reduce-overhead" and not launches:
+    if alternative.mode == "reduce-overhead" and not now.launch_bound:
         reason = "only for launch-bound steps"
     elif alternative.tool == "compile" and option.mid is None and criteria[compile_fuses.name].holds is False:
         single = alternative.mode == "max-autotune" and criteria[several_shapes.name].holds is not True
         reason = "" if single else "nothing says that it would fuse"
     elif alternative.tool != "skip" and case.facts.already_tuned:
         reason = "it is an opaque kernel already: torch.compile cannot enter it"
-    elif alternative.tool == "triton" and _tuned(case):
+    elif alternative.tool == "triton" and now.tuned:
         reason = "it runs on a library's hand-tuned kernel"
-    elif alternative.tool == "compile" and not launches and case.facts.kind == "convolution" and _tuned(case):
+    elif alternative.tool == "compile" and not now.launch_bound and case.facts.kind == "convolution" and now.tuned:
         reason = "torch.compile calls the same kernel"
-    elif _replaces_by_one_line(alternative) and _tuned(case) and not _surely_faster(option, case, margin):
+    elif now.tuned and _replaces_by_one_line(alternative) and not _surely_faster(option, case, margin):
         reason = "it runs on a library's hand-tuned kernel, and this is not surely faster by the margin"
-    elif alternative.tool == "compile" and _one_kernel(case) and not _surely_faster(option, case):
+    elif now.one_kernel and alternative.tool == "compile" and not _surely_faster(option, case):
         reason = "it is one kernel already, and the predicted gain is within the estimate's error"
     elif refused := next((why for name, refuses in REFUSING if (why := refuses(option, criteria[name]))), ""):
         reason = refused

@@ -30,13 +30,14 @@ def expected_regrets(times: tuple[Range, ...]) -> tuple[float, ...]:
     if not times:
         return ()
     order = sorted(range(len(times)), key=lambda n: (times[n].mid, times[n].low, times[n].high))
-    middles = np.log([max(LEAST_US, times[n].mid) for n in order])
-    deviations = np.array([_deviation(times[n]) for n in order])
+    middles = np.array([[math.log(max(LEAST_US, times[n].mid))] for n in order])
+    deviations = np.array([[_deviation(times[n])] for n in order])
     drawn = middles + deviations * _draws(len(order))
-    ratios = np.exp(drawn - drawn.min(1, keepdims=True)).mean(0)
+    drawn -= np.minimum.reduce(drawn)
+    means = np.add.reduce(np.exp(drawn, out=drawn), axis=1) / DRAWS
     regrets = [1.0] * len(times)
-    for place, ratio in zip(order, ratios, strict=True):
-        regrets[place] = float(ratio)
+    for place, mean in zip(order, means.tolist(), strict=True):
+        regrets[place] = mean
     return tuple(regrets)
 
 
@@ -49,6 +50,6 @@ def _deviation(time: Range) -> float:
 
 @lru_cache(maxsize=64)
 def _draws(options: int) -> Floats:
-    """Standard normal numbers [draws, options], each with its opposite, so that they have no mean."""
-    half = np.random.RandomState(0).standard_normal((DRAWS // 2, options))
-    return np.concatenate([half, -half])
+    """Standard normal numbers [options, draws], each with its opposite, so that they have no mean."""
+    half = np.random.RandomState(0).standard_normal((DRAWS // 2, options)).T
+    return np.ascontiguousarray(np.concatenate([half, -half], axis=1))

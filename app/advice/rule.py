@@ -10,7 +10,7 @@ from app.advice import wording
 from app.advice.admission import admit, at_hand
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
-from app.advice.criteria import BY_NAME, CRITERIA, fast_enough, judge, kernel_problem, runs_on_library
+from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library
 from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import known_covers
@@ -62,8 +62,8 @@ class DecisionInputs:
     """What a verdict rests on: the region in its use, what covers it, and every option with its predicted time.
 
     Making it takes the time, because of the estimates; a verdict on it is cheap. current, eager: as in Case.
-    standing: the criteria, where they were judged on the same facts and settings; of them only those on the step's
-    time and the region's share are judged again.
+    standing: criteria that were judged on the same facts and on the same of the thresholds that they read; of them only
+    those on the step's time and the region's share are judged again.
     """
 
     facts: RegionFacts
@@ -114,17 +114,19 @@ class Verdict:
 
 def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
     """The rule itself, on options whose times are known as far as they can be."""
-    case = _case(on)
-    first = on.standing or judge(case)
-    judged = at_hand(admit(on.options, {c.name: c for c in first}, case), case)
+    case = case_of(on)
+    standing = {c.name: c for c in on.standing}
+    first = {c.name: standing[c.name] if c.name in standing else c(case) for c in CRITERIA}
+    judged = at_hand(admit(on.options, first, case), case)
     others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
     case = replace(case, reachable=min(others, default=None))
-    criteria = tuple(BY_NAME[c.name](case) if BY_NAME[c.name].moves_with_step else c for c in first)
-    chosen, why = _choose(judged, {c.name: c for c in criteria}, case, objective)
-    return Verdict(case, criteria, judged, chosen, why)
+    criteria = {c.name: c(case) if c.moves_with_step else first[c.name] for c in CRITERIA}
+    chosen, why = _choose(judged, criteria, case, objective)
+    return Verdict(case, tuple(criteria.values()), judged, chosen, why)
 
 
-def _case(on: DecisionInputs) -> Case:
+def case_of(on: DecisionInputs) -> Case:
+    """What the criteria judge, before it is known what could be saved."""
     share, share_source = share_of_step(on.facts, on.workload, on.current)
     launches = share_of_launches(on.facts, on.workload, on.settings)
     if launches is not None and launches > (share or 0.0):

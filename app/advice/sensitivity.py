@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,8 @@ from app.advice.criteria import CRITERIA, fast_enough, worth_it
 from app.advice.declaration import FactNumber
 from app.advice.model import Change, Tool
 from app.advice.options import Option
-from app.advice.rule import DecisionInputs, decision_inputs, verdict
+from app.advice.rule import DecisionInputs, case_of, decision_inputs, verdict
+from app.advice.thresholds_read import ThresholdsRead, thresholds_read
 from app.estimate.facts import RegionFacts
 from app.estimate.range import Range
 from app.estimate.rates import Rates
@@ -48,9 +49,14 @@ NEVER = frozenset({"tie_margin", "recompiles", "textbook", "custom"})
 """Thresholds on which no verdict on a region rests: of measured times, of a note, and of the widget's questions."""
 
 
+NEW_COVERS = "quantised_batch"
+"""The threshold with another number of which other library calls cover the region: its options are made anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One number that can be moved. moved(value): the decision inputs with it in place.
+    """One number that can be moved. moved(value): the decision inputs with it in place; where the verdict on them has to
+    be the same, those of now.
 
     words(at, up): how it is said, such as "with a share of the step under 0.7 %". low, high: as far as it can go.
     """
@@ -76,8 +82,12 @@ def would_change(
 ) -> tuple[Change, ...]:
     """What would change an advice: the rule is run again with one number moved, until another tool comes out."""
     on = decision_inputs(facts, workload, device, settings, rates)
-    on = replace(on, standing=verdict(on, objective).criteria)
-    return nearest(drivers(on), lambda moved: verdict(moved, objective).chosen.tool, on)
+    now = verdict(on, objective)
+    on = replace(on, standing=now.criteria)
+    tool = now.chosen.tool
+    return nearest(
+        drivers(on, objective), lambda moved: tool if moved is on else verdict(moved, objective).chosen.tool, on
+    )
 
 
 def nearest(
@@ -165,7 +175,7 @@ def _round(value: float, up: bool) -> float:
 # ------------------------------------------------------------------------------------------------------------- drivers
 
 
-def drivers(on: DecisionInputs) -> Iterator[Driver]:
+def drivers(on: DecisionInputs, objective: str = "time") -> Iterator[Driver]:
     """Every number that the verdict on a region can turn on."""
     yield from _of_the_step(on)
     facts = on.facts
@@ -175,12 +185,14 @@ def drivers(on: DecisionInputs) -> Iterator[Driver]:
             if value is not None and (not number.only_with or getattr(facts, number.only_with)):
                 yield _of_the_facts(on, criterion.name, number, float(value))
     yield from (_time(on, option) for option in on.options if option.alternative.time_us is not None and option.mid)
+    read = thresholds_read(on, objective)
     for threshold in on.settings.described():
-        if threshold.name in NEVER or (threshold.name == "quantised_batch" and not facts.quantised):
+        if threshold.name in NEVER or (threshold.name == NEW_COVERS and not facts.quantised):
             continue
         most = 1.0 if threshold.unit.startswith(PARTS) else MOST_OF_A_THRESHOLD * threshold.value
-        if 0 < threshold.value <= most:
-            yield _threshold(on, threshold.name, threshold.value, most)
+        turns = threshold.name == NEW_COVERS or threshold.name in read.beyond or read.by_criteria(threshold.name)
+        if turns and 0 < threshold.value <= most:
+            yield _threshold(on, threshold.name, threshold.value, most, read)
 
 
 def _of_the_facts(on: DecisionInputs, criterion: str, number: FactNumber, now: float) -> Driver:
@@ -238,17 +250,28 @@ def _scale_calls(use: Workload, factor: float) -> Workload:
     ))  # fmt: skip
 
 
-def _threshold(on: DecisionInputs, name: str, now: float, most: float) -> Driver:
+def _threshold(on: DecisionInputs, name: str, now: float, most: float, read: ThresholdsRead) -> Driver:
+    readers = read.by_criteria(name)
+    kept = tuple(c for c in on.standing if c.name not in readers)
+
     def move(value: float) -> DecisionInputs:
         settings = replace(on.settings, **{name: value})
-        return (
-            _again(on, settings=settings) if name == "quantised_batch" else replace(on, settings=settings, standing=())
-        )
+        if name == NEW_COVERS:
+            return _again(on, settings=settings)
+        moved = replace(on, settings=settings, standing=kept)
+        return on if name not in read.beyond and _judged_alike(on, moved, readers) else moved
 
     return Driver(
         CRITERION_OF.get(name, "estimate"), name, now, move,
         lambda at, up: f"with the threshold {name} {_side(at, up, '{:.4g}')}", high=most,
     )  # fmt: skip
+
+
+def _judged_alike(on: DecisionInputs, moved: DecisionInputs, names: Collection[str]) -> bool:
+    """Whether these criteria say the same: options are admitted and chosen by what holds and by its value alone."""
+    before, case = {c.name: c for c in on.standing}, case_of(moved)
+    judged = [(before[c.name], c(case)) for c in CRITERIA if c.name in names]
+    return all((old.holds, old.value) == (new.holds, new.value) for old, new in judged)
 
 
 def _again(on: DecisionInputs, facts: RegionFacts | None = None, settings: Thresholds | None = None) -> DecisionInputs:

@@ -99,6 +99,13 @@ class AnalyzedRegion:
 
 def prepare(region: Region, workload: Workload, device: Device, context: AdviceContext) -> AnalyzedRegion:
     """Lower, count, match, ask coverage. Raises RegionError where the region does not fit together."""
+    from profiler.region.graph.lazy_code import code_when_run
+
+    with code_when_run():
+        return _prepared(region, workload, device, context)
+
+
+def _prepared(region: Region, workload: Workload, device: Device, context: AdviceContext) -> AnalyzedRegion:
     from kernels.candidates import hand_written
     from kernels.codegen import generated
     from kernels.host import probe_host

@@ -33,6 +33,8 @@ ALIKE = 1e-9
 """Standard deviation up to which a number is the same in all points."""
 NEAREST = 128
 """Points that count for an item."""
+ROUNDING = 1e-12
+"""Of the squares of two points' distances from the mean: more than their difference can be off by in 64 bits."""
 EIGHTY = 1.2816
 """Standard deviations to either side that hold 80 % of a normal distribution."""
 
@@ -95,13 +97,11 @@ class Interpolation:
 
     def at(self, numbers: Mapping[str, float]) -> Estimate:
         """What is expected of an item."""
-        offsets = self._placed - self._place(self.row(numbers))
-        squares = (offsets * offsets).sum(1)
-        # Points as far as each other are taken in their order: BLAS's threads must not choose between them.
-        near = np.argsort(squares, kind="stable")[:NEAREST]
-        between, placed = _fallen_off(squares[near], self.height), self._placed[near]
-        own = np.eye(len(near)) * (self.noise**2 + JITTER)
-        weights = np.linalg.solve(covariance(placed, placed, self.height) + own, between)
+        near, squares = self._nearest(self._place(self.row(numbers)))
+        between, placed = _fallen_off(squares, self.height), self._placed[near]
+        alike = covariance(placed, placed, self.height)
+        alike.flat[:: len(near) + 1] += self.noise**2 + JITTER
+        weights = np.linalg.solve(alike, between)
         variance = self.height**2 + self.noise**2 - float(weights @ between)
         cold, warm = self._middles
         return Estimate(
@@ -112,9 +112,34 @@ class Interpolation:
             float(between[0]) / self.height**2,
         )
 
+    def _nearest(self, row: Floats) -> tuple[npt.NDArray[np.intp], Floats]:
+        """The numbers of the nearest points and the squares of their distances, the nearest first."""
+        placed, kept = self._placed, np.arange(len(self._placed))
+        if len(placed) > 2 * NEAREST:
+            # As |p|² - 2 pq + |q|², which is quick and off by some rounding: what it leaves out is farther for sure.
+            about = self._squares - 2 * (placed @ row[0])
+            least, slack = np.partition(about, NEAREST - 1)[NEAREST - 1], ROUNDING * (self._farthest + float((row * row).sum()))
+            kept = np.flatnonzero(about <= least + slack)
+            placed = placed[kept]
+        offsets = placed - row
+        squares = (offsets * offsets).sum(1)
+        # Points as far as each other are taken in their order: BLAS's threads must not choose between them.
+        order = np.argsort(squares, kind="stable")[:NEAREST]
+        return kept[order], squares[order]
+
+    @cached_property
+    def _squares(self) -> Floats:
+        """Of each point's distance from the mean."""
+        squares: Floats = (self._placed * self._placed).sum(1)
+        return squares
+
+    @cached_property
+    def _farthest(self) -> float:
+        return float(self._squares.max())
+
     def prepare(self) -> None:
         """Do now what the first item would wait for: before processes are forked that all need it."""
-        _ = self._placed, self._middles, self._named
+        _ = self._placed, self._middles, self._named, self._farthest
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +168,10 @@ def covariance(one: Floats, other: Floats, height: float) -> Floats:
 
 def _fallen_off(squares: Floats, height: float) -> Floats:
     """By squares of distances."""
-    distance = math.sqrt(3) * np.sqrt(np.maximum(squares, 1e-12))
-    result: Floats = height**2 * (1 + distance) * np.exp(-distance)
-    return result
+    distance: Floats = np.sqrt(np.maximum(squares, 1e-12))
+    distance *= math.sqrt(3)
+    share = np.exp(np.negative(distance))
+    distance += 1
+    distance *= height**2
+    distance *= share
+    return distance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from app.atlas.price import Total
@@ -177,7 +178,7 @@ class FusionGap:
         return FusionGap(beyond[0] / written, beyond[1] / written, more)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RegionFacts:
     """A region as the rule sees it.
 
@@ -242,7 +243,7 @@ class RegionFacts:
         shape = self.heaviest
         return None if shape is None else shape.cost
 
-    @property
+    @cached_property
     def heaviest(self) -> ShapeFacts | None:
         return max(self.shapes, key=lambda s: s.calls * s.cost.unfused.bytes_moved, default=None)
 

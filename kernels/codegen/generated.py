@@ -34,6 +34,7 @@ from kernels.codegen.seeds import draw_seed
 from kernels.codegen.text import source as files
 from kernels.codegen.text.source import Source
 from profiler.region.graph import fusion
+from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph
 from profiler.region.model import ITEMSIZE
 
@@ -253,7 +254,7 @@ class _Assembly:
         output = next(n for n in self.graph.module.graph.nodes if n.op == "output")
         results_ = torch.fx.node.map_arg(output.args[0], self.want)
         self.new.output(tuple(results_))
-        module = torch.fx.GraphModule(constants, self.new, class_name="Generated")
+        module = graph_module(constants, self.new, "Generated")
         return Generated(module, tuple(self.sources), tuple(self.kept))
 
     def want(self, node: torch.fx.Node) -> torch.fx.Node:

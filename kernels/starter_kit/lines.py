@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kernels.starter_kit.bundle import bundle
 from profiler.region.language import trees
@@ -20,11 +20,22 @@ _ENTRY = "kernels.your_region"
 
 def code_lines(text: str) -> int:
     """Lines with code: neither empty, nor a comment, nor in a docstring. Raises SyntaxError for what is no Python."""
-    told = set(_docstrings(ast.walk(trees.module(text))))
+    told = set(_docstrings(_statements(trees.module(text))))
     return sum(
         bool(line.strip()) and not line.strip().startswith("#") and number not in told
         for number, line in enumerate(text.splitlines(), 1)
     )
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """The tree and what has statements in it: most nodes are expressions, which nobody defines anything in."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inside = getattr(node, field, ())
+            pending += inside if isinstance(inside, list) else ()
 
 
 def _docstrings(nodes: Iterable[ast.AST]) -> Iterable[int]:

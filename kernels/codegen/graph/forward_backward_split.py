@@ -16,6 +16,7 @@ from kernels.codegen.expressions import ops
 from kernels.codegen.index import Unsupported
 from kernels.codegen.nodes import base, is_fill, root
 from kernels.codegen.plan import is_view
+from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
 
@@ -88,7 +89,7 @@ def _half(graph: Graph, inputs: Sequence[torch.fx.Node], results: Sequence[torch
         made[node] = new.node_copy(node, made.__getitem__)
     new.output(tuple(made[r] for r in results))
     new.lint()
-    module = torch.fx.GraphModule(graph.module, new)
+    module = graph_module(graph.module, new)
     called = [names[n][0] if n in names else n.name for n in inputs]
     return graph_of(graph.region, graph.binding, graph.program, module, called)
 

@@ -4,11 +4,12 @@ numbered, and scatters as calls of their own, between kernels.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph, graph_of
+from profiler.region.graph.tracing import BeyondTracingError, traced
 from profiler.region.language.recorder import one_line
 
 aten = torch.ops.aten
@@ -100,19 +102,40 @@ def _mutates(node: torch.fx.Node) -> bool:
     return bool(schema is not None and schema.is_mutable)
 
 
+class _Runner(torch.fx.Interpreter):
+    """Runs a graph and tells what is kept of the call that runs."""
+
+    custom: Mapping[str, object] | None = None
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        self.custom = n.meta.get("custom")
+        return super().run_node(n)
+
+
+def _traced(
+    runner: _Runner, run: Callable[..., Any], inputs: Sequence[torch.Tensor], in_place: bool
+) -> torch.fx.GraphModule:
+    if not in_place:
+        with contextlib.suppress(BeyondTracingError):
+            return traced(run, inputs, lambda: runner.custom, _table())
+    called = torch.func.functionalize(run, remove="mutations") if in_place else run
+    with torch.fx.traceback.preserve_node_meta():
+        module: torch.fx.GraphModule = make_fx(called, decomposition_table=dict(_table()))(*inputs)
+    return module
+
+
 def _retraced(graph: Graph, in_place: bool) -> Graph:
-    """The graph once more through make_fx, line and label of each operation carried on."""
-    runner = torch.fx.Interpreter(graph.module)
+    """The graph traced once more, line and label of each operation carried on."""
+    runner = _Runner(graph.module)
 
     def run(*inputs: torch.Tensor) -> Any:
         with torch.no_grad():
             return tuple(runner.run(*inputs))
 
     inputs = [n.meta["val"] for n in graph.module.graph.nodes if n.op == "placeholder"]
-    called = torch.func.functionalize(run, remove="mutations") if in_place else run
-    with graph.program.mode, torch.fx.traceback.preserve_node_meta():
+    with graph.program.mode:
         try:
-            module = make_fx(called, decomposition_table=dict(_table()))(*inputs)
+            module = _traced(runner, run, inputs, in_place)
         except (RuntimeError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as fault:
             raise Unsupported(f"it cannot be taken apart: {one_line(fault)}") from None
     module.graph.eliminate_dead_code()

@@ -17,6 +17,7 @@ import torch.fx
 
 from kernels.codegen.expressions.reductions import reduced_over
 from kernels.codegen.nodes import base, bind, fake
+from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
 SPLIT = frozenset({"sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp"})
@@ -96,7 +97,7 @@ def split(graph: Graph) -> Graph:
         else:
             made[node] = new.node_copy(node, made.__getitem__)
     new.lint()
-    module = torch.fx.GraphModule(graph.module, new)
+    module = graph_module(graph.module, new)
     return graph_of(graph.region, graph.binding, graph.program, module, [name for name, _ in graph.inputs])
 
 

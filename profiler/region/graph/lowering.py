@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from profiler.region.graph.fallbacks import falls_back
 from profiler.region.graph.flops import flops
 from profiler.region.graph.nodes import name_of
 from profiler.region.graph.operation import Operation, Tensor
+from profiler.region.graph.tracing import BeyondTracingError, traced
 from profiler.region.language.opaque_ops import whole_operations
 from profiler.region.language.program import Program, program
 from profiler.region.language.recorder import one_line, place_of, quiet
@@ -77,14 +77,19 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 class _Lowering(torch.fx.Interpreter):
     """Runs the user's program under make_fx and carries each node's line and label to aten."""
 
-    def __init__(self, module: torch.fx.GraphModule, grad: bool) -> None:
-        super().__init__(module)
+    def __init__(self, graph: torch.fx.Graph, grad: bool) -> None:
+        super().__init__(torch.nn.Module(), graph=graph)
         self.grad = grad
         self.current: torch.fx.Node | None = None  # of the user's program, None in the backward
 
     def run_node(self, n: torch.fx.Node) -> Any:
         self.current = n if n.op != "output" else None
         return super().run_node(n)
+
+    @property
+    def custom(self) -> Mapping[str, object] | None:
+        """What is kept of the call that runs, None in the backward."""
+        return None if self.current is None else self.current.meta.get("custom")
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is F.dropout and args[0].device.type != "cuda" and (len(args) < 3 or args[2] is not False):
@@ -119,14 +124,17 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
 
     With inputs that require gradients the graph holds forward and backward, as autograd lays them out.
     """
-    built = program(region, binding, device)
+    return _lowered(region, binding, program(region, binding, device))
+
+
+def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program) -> Graph:
     grad = region.requires_grad
-    runner = _Lowering(built.module, grad)
-    with quiet(), built.mode, _preserved_meta():
+    runner = _Lowering(built.graph, grad)
+    with quiet(), built.mode:
         upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
-        traced = _joint(runner, region) if grad else _forward(runner)
+        run = _joint(runner, region) if grad else _forward(runner)
         try:
-            module = make_fx(traced)(*built.inputs, *upstream)
+            module = _traced(run, (*built.inputs, *upstream), runner)
         except MemoryError:
             raise
         except Exception as fault:  # autograd refuses (a value changed in place, no derivative), or torch fails
@@ -136,6 +144,17 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     module.recompile()
     chosen = dict(region.bindings[0] if binding is None else binding)
     return graph_of(region, chosen, built, module)
+
+
+def _traced(
+    run: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence[torch.Tensor], runner: _Lowering
+) -> torch.fx.GraphModule:
+    try:
+        return traced(run, inputs, lambda: runner.custom)
+    except BeyondTracingError:
+        with torch.fx.traceback.preserve_node_meta():
+            module: torch.fx.GraphModule = make_fx(run)(*inputs)
+        return module
 
 
 def _lowering_error(region: Region, node: torch.fx.Node | None, fault: Exception) -> RegionError:
@@ -160,7 +179,11 @@ def written_alone(graph: Graph) -> Graph:
     """The graph of what was written: without the backward that autograd adds, which would hide the patterns."""
     if not graph.region.requires_grad:
         return graph
-    return replace(lower(without_grad(graph.region), graph.binding), region=graph.region)
+    region, built = without_grad(graph.region), graph.program
+    if any(i.device.type != "cpu" for i in built.inputs):
+        built = program(region, graph.binding)
+    # Else its calls are the same: with gradients only more of them are refused.
+    return replace(_lowered(region, graph.binding, built), region=graph.region)
 
 
 def _keep_names_apart(region: Region, module: torch.fx.GraphModule) -> None:
@@ -203,12 +226,6 @@ def _joint(runner: _Lowering, region: Region) -> Callable[..., tuple[torch.Tenso
         return (*(o.detach() for o in outputs), *(g for g in gradients if g is not None))
 
     return joint
-
-
-@contextlib.contextmanager
-def _preserved_meta() -> Iterator[None]:
-    with torch.fx.traceback.preserve_node_meta():
-        yield
 
 
 def graph_of(

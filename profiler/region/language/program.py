@@ -10,6 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -32,15 +33,21 @@ PAIR = ("values", "indices")
 """What sort, topk, max and the like call their two results."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Program:
-    """module(*inputs) -> tuple of outputs, on any device. inputs are fakes with the shapes of one binding."""
+    """The calls that a user would make, as a graph. inputs are fakes with the shapes of one binding."""
 
     region: Region
-    module: torch.fx.GraphModule
+    graph: torch.fx.Graph
     inputs: tuple[FakeTensor, ...]
     outputs: tuple[FakeTensor, ...]
     mode: FakeTensorMode
+
+    @cached_property
+    def module(self) -> torch.fx.GraphModule:
+        """module(*inputs) -> tuple of outputs, on any device. Made when it is asked for: torch compiles a text for it,
+        and most programs are only looked at."""
+        return torch.fx.GraphModule(torch.nn.Module(), self.graph)
 
 
 def program(region: Region, binding: Mapping[str, int] | None = None, device: str = "cpu") -> Program:
@@ -105,8 +112,8 @@ class _Builder:
                     raise error(expression, "a complex tensor cannot be returned", hint=hint, code="region-dtype")
                 results.append(value)
         recorder.graph.output(tuple(results))
-        module = torch.fx.GraphModule(torch.nn.Module(), recorder.graph)
-        return Program(self.region, module, tuple(fakes), tuple(n.meta["val"] for n in results), recorder.mode)
+        outputs = tuple(n.meta["val"] for n in results)
+        return Program(self.region, recorder.graph, tuple(fakes), outputs, recorder.mode)
 
     def statement(self, node: ast.stmt) -> None:
         self.line = node.lineno

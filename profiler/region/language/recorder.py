@@ -43,8 +43,8 @@ def quiet() -> Iterator[None]:
     Up to torch 2.11 the first fake CUDA tensor makes a real one (init_gpu_context); a web process must not.
     """
     log = logging.getLogger("torch._subclasses.fake_tensor")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
+    disabled = log.disabled
+    log.disabled = True  # another level would have every logger of the process forget what it remembers
     original = getattr(fake_tensor, "init_gpu_context", None)
     if original is not None:
         setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 (its type forbids plain assignment)
@@ -53,7 +53,7 @@ def quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")  # deprecations, of no use on the server's console
             yield
     finally:
-        log.setLevel(level)
+        log.disabled = disabled
         if original is not None:
             setattr(fake_tensor, "init_gpu_context", original)  # noqa: B010
 
