@@ -24,6 +24,7 @@ from kernels.codegen.nodes import base
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph, graph_of
 from profiler.region.graph.tracing import BeyondTracingError, traced
+from profiler.region.language.opaque_ops import rms_norm_gradients, whole_operations
 from profiler.region.language.recorder import one_line
 
 aten = torch.ops.aten
@@ -46,7 +47,12 @@ INSIDE = frozenset({"getitem", "log_sigmoid_forward", "native_dropout"})
 
 @functools.cache
 def _table() -> Mapping[Any, Callable[..., Any]]:
-    return {**get_decompositions(PARTS), aten.as_strided.default: _as_view}
+    whole = whole_operations()
+    return {
+        **get_decompositions(PARTS),
+        aten.as_strided.default: _as_view,
+        whole._fused_rms_norm_backward.default: rms_norm_gradients,
+    }
 
 
 def _as_view(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Any:

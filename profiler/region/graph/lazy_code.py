@@ -1,4 +1,4 @@
-"""Graph modules without their code: torch writes and compiles the Python of each, a millisecond, whoever runs it or not."""
+"""Graph modules without their code: torch writes and compiles the Python of each, a millisecond, whoever runs it."""
 
 from __future__ import annotations
 

@@ -77,9 +77,8 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
 class _Lowering(torch.fx.Interpreter):
     """Runs the user's program under make_fx and carries each node's line and label to aten."""
 
-    def __init__(self, graph: torch.fx.Graph, grad: bool) -> None:
+    def __init__(self, graph: torch.fx.Graph) -> None:
         super().__init__(torch.nn.Module(), graph=graph)
-        self.grad = grad
         self.current: torch.fx.Node | None = None  # of the user's program, None in the backward
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -114,8 +113,6 @@ class _Lowering(torch.fx.Interpreter):
         eps: float | None = None,
     ) -> object:  # fmt: skip
         eps = torch.finfo(sum_dtype(input.dtype)).eps if eps is None else eps
-        if self.grad:
-            return F.rms_norm(input, normalized_shape, weight, eps)
         return whole_operations().rms_norm(input, list(normalized_shape), weight, eps)
 
 
@@ -129,7 +126,7 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
 
 def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program) -> Graph:
     grad = region.requires_grad
-    runner = _Lowering(built.graph, grad)
+    runner = _Lowering(built.graph)
     with quiet(), built.mode:
         upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
         run = _joint(runner, region) if grad else _forward(runner)

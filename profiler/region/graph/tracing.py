@@ -49,7 +49,7 @@ def traced(
 
 
 class _Tracer(TorchDispatchMode):
-    """Records each call. nodes: of every tensor that was seen, by its identity; tensors: kept, so that no other gets it."""
+    """Records each call. nodes: of every tensor that was seen, by its identity; tensors: kept, so that none gets it."""
 
     def __init__(self, told: Callable[[], Custom | None], parts: Mapping[object, Callable[..., object]]) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Tracer(TorchDispatchMode):
                 self.track(self.graph.call_function(operator.getitem, (node, place)), part, custom)
 
     def let_go(self, node: torch.fx.Node, made: object) -> None:
-        """Nothing here holds what a factory made: of a tensor that another holds torch makes a copy first, a call more."""
+        """Nothing here holds what a factory made: of a tensor that another holds torch makes a copy first, one more call."""
         node.meta["val"] = map_aggregate(made, lambda v: v.detach() if isinstance(v, torch.Tensor) else v)
         self.tensors = [t for t in self.tensors if t is not made]
 

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from app.advice.rule import advise
-from app.analysis.analyze import AdviceContext
-from app.analysis.analyze import prepare
+from app.analysis.analyze import AdviceContext, prepare
 from app.estimate import predict
 from app.estimate.facts import RegionFacts
 from kernels.host import Host
