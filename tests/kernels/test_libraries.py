@@ -103,7 +103,7 @@ CASES = [
     (RMS.format(d="f32"), "library:torch.nn.functional.rms_norm", "F.rms_norm(hidden, (64,), weight=g, eps=1e-06)"),
     (RMS.format(d="bf16"), "library:torch.nn.functional.rms_norm", "F.rms_norm(hidden, (64,), weight=g, eps=1e-06)"),
     (LAYER, "library:torch.nn.functional.layer_norm", "F.layer_norm(x, (64,), weight=w, bias=b, eps=1e-05)"),
-    (SOFTMAX, "library:torch.softmax", "torch.softmax(s, dim=1)"),
+    (SOFTMAX, "library:torch.softmax", "torch.softmax(s, dim=-1)"),
     (ATTENTION.format(d="f32"), SDPA, "scale=0.35"),
     (ATTENTION.format(d="bf16"), SDPA, "attn_mask=bias"),
     (CAUSAL, SDPA, "is_causal=True"),

@@ -69,14 +69,20 @@ def between(results: Iterable[Node], leaves: Container[Node]) -> set[Node]:
     return inside
 
 
-def covered_operations(graph: Graph, output: Node, leaves: Iterable[object]) -> frozenset[str] | None:
-    """Operations between the leaves and the output; None where something inside is read from outside.
+def covered_operations(
+    graph: Graph, output: Node, leaves: Iterable[object], free: Container[Node] = ()
+) -> frozenset[str] | None:
+    """Operations between the leaves and the output; None where something inside that is not free is read from outside.
 
     A value that others read must stay computed, so a library call for the output would not save it.
     """
     inside = between([output], {n for n in leaves if isinstance(n, Node)})
     for node in inside - {output}:
         outside = [u for u in node.users if u not in inside]
-        if outside and not is_call(node, *CASTS, *VIEWS, "ones", "arange", "tril", "full", "scalar_tensor", "zeros"):
+        if (
+            outside
+            and node not in free
+            and not is_call(node, *CASTS, *VIEWS, "ones", "arange", "tril", "full", "scalar_tensor", "zeros")
+        ):
             return None
     return operation_names(graph, inside)

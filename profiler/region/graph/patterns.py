@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profiler.region import op_kinds
+from profiler.region.graph.canonical.pattern import matches, readings
+from profiler.region.graph.forms import FORMS
 from profiler.region.graph.fusion import through_views
 from profiler.region.graph.lowering import Graph
+from profiler.region.graph.library_calls import gemms, library_calls
 from profiler.region.graph.match_model import Match
-from profiler.region.graph.matchers import MATCHERS
 from profiler.region.graph.operation import Operation
 from profiler.region.operations import title_of
 
 
 def match(graph: Graph) -> tuple[Match, ...]:
     """Every pattern found, the one that covers most first; no two share an operation."""
-    candidates: list[Match] = []
-    for matcher in MATCHERS:
-        candidates += matcher(graph)
+    candidates = [*matches(graph, readings(FORMS)), *library_calls(graph), *gemms(graph)]
     candidates.sort(key=lambda m: (-len(m.operations), m.output))
     chosen: list[Match] = []
     covered: set[str] = set()

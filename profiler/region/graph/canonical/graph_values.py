@@ -1,0 +1,175 @@
+"""The canonical values of a graph: each call of the aten module interpreted over values, with the nodes that give it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from profiler.region.graph.canonical.operations import Made, canonical, hashable, schema_names
+from profiler.region.graph.canonical.values import Shape, Table, Value
+from profiler.region.graph.nodes import name_of
+
+Result = Value | tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphValues:
+    """values: of each node of a graph's module; results: each value that some call gives, also in another shape, once;
+    constant: the calls that depend on no input.
+    """
+
+    table: Table
+    values: Mapping[Node, Result]
+    results: tuple[Value, ...]
+    constant: frozenset[Node]
+
+    def of(self, node: object) -> Value | None:
+        value = self.values.get(node) if isinstance(node, Node) else None
+        return value if isinstance(value, Value) else None
+
+
+def call_value(table: Table, target: Any, name: str, args: Any, kwargs: Any, result: Any, sources: Any) -> Result:
+    """What one aten call gives. args, kwargs: values in the place of tensors; sources: the same with fakes."""
+    names = schema_names(target)
+    given = {n: v for (n, _), v in zip(names, args, strict=False)} | dict(kwargs)
+    for n, default in names:
+        given.setdefault(n, default)
+    fakes = {n: v for (n, _), v in zip(names, sources, strict=False)}
+    fakes |= {n: result for n in given if n not in fakes}
+    known = canonical(Made(table, name, given, result, fakes))
+    if known is not None:
+        return known
+    return unknown(table, str(target), given, result)
+
+
+def unknown(table: Table, op: str, given: Mapping[str, Any], result: Any) -> Result:
+    """A call that is only itself."""
+    operands = [v for v in given.values() if isinstance(v, Value)]
+    for listed in given.values():
+        if isinstance(listed, (list, tuple)):
+            operands += [v for v in listed if isinstance(v, Value)]
+    attrs = tuple((n, _without_values(v)) for n, v in given.items())
+    if isinstance(result, torch.Tensor):
+        return table.make(op, operands, attrs, tuple(result.shape))
+    if isinstance(result, (tuple, list)):
+        return tuple(table.make(op, operands, (*attrs, i), shape_of(r)) for i, r in enumerate(result))
+    return table.make(op, operands, attrs, ())
+
+
+def _without_values(given: Any) -> Any:
+    if isinstance(given, Value):
+        return "tensor"
+    if isinstance(given, (list, tuple)):
+        return tuple(map(_without_values, given))
+    return hashable(given)
+
+
+def shape_of(fake: object) -> Shape:
+    return tuple(fake.shape) if isinstance(fake, torch.Tensor) else ()
+
+
+@functools.lru_cache(maxsize=4)
+def graph_values(module: torch.fx.GraphModule) -> GraphValues:
+    """The module's values; those of the last modules are kept."""
+    return _interpreted(module)
+
+
+def _interpreted(module: torch.fx.GraphModule) -> GraphValues:
+    table = Table()
+    values: dict[Node, Result] = {}
+    constant: set[Node] = set()
+    for node in module.graph.nodes:
+        if node.op == "output":
+            continue
+        fake = node.meta.get("val")
+        if node.op != "call_function":
+            values[node] = table.make("input", (), (node.name,), shape_of(fake))
+        elif node.target is operator.getitem:
+            whole = values[node.args[0]]
+            index = node.args[1]
+            values[node] = (
+                whole[index] if isinstance(whole, tuple) else table.make("part", (whole,), (index,), shape_of(fake))
+            )
+        else:
+            values[node] = _call(table, node, values)
+        if node.op == "call_function" and all(n in constant for n in node.all_input_nodes):
+            constant.add(node)
+        value = values[node]
+        if isinstance(value, Value):
+            value.nodes = (*value.nodes, node)
+            if value.op == "reshape":
+                value.args[0].reshaped = (*value.args[0].reshaped, node)
+    results = dict.fromkeys(v for v in values.values() if isinstance(v, Value) and v.op != "input")
+    results |= dict.fromkeys(v.args[0] for v in list(results) if v.op == "reshape")
+    return GraphValues(table, values, tuple(results), frozenset(constant))
+
+
+def _call(table: Table, node: Node, values: dict[Node, Result]) -> Result:
+    def value(given: Node) -> Any:
+        return values[given]
+
+    args = torch.fx.node.map_arg(node.args, value)
+    kwargs = torch.fx.node.map_arg(node.kwargs, value)
+    sources = [a.meta.get("val") if isinstance(a, Node) else a for a in node.args]
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and schema.is_mutable:  # what it writes into is another value from here on
+        made = table.make(str(node.target), (), (node.name,), shape_of(node.meta.get("val")))
+        written = node.args[0] if node.args else None
+        if isinstance(written, Node):
+            values[written] = made
+        return made
+    return call_value(table, node.target, name_of(node), args, kwargs, node.meta.get("val"), sources)
+
+
+class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+    """Interprets what a function does to tensors without data, as it does it."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self.table = table
+        self._values: dict[int, Value] = {}
+        self._kept: list[torch.Tensor] = []
+
+    def bind(self, tensor: torch.Tensor, value: Value) -> None:
+        self._values[id(tensor)] = value
+        self._kept.append(tensor)
+
+    def value(self, tensor: torch.Tensor) -> Value:
+        return self._values[id(tensor)]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+
+        def value(given: Any) -> Any:
+            if isinstance(given, torch.Tensor):
+                return self._values[id(given)]
+            return type(given)(map(value, given)) if isinstance(given, (list, tuple)) else given
+
+        given = [value(a) for a in args]
+        options = {k: value(v) for k, v in (kwargs or {}).items()}
+        made = call_value(self.table, func, _base_name(func), given, options, result, args)
+        for fake, one in _pairs(result, made):
+            self.bind(fake, one)
+        return result
+
+
+@functools.lru_cache(maxsize=1024)
+def _base_name(target: Any) -> str:
+    from profiler.region import op_kinds
+
+    return op_kinds.base_name(str(target))
+
+
+def _pairs(result: Any, made: Result) -> list[tuple[torch.Tensor, Value]]:
+    if isinstance(result, torch.Tensor):
+        return [(result, made)] if isinstance(made, Value) else []
+    if not isinstance(made, tuple):
+        return []
+    return [(r, m) for r, m in zip(result, made, strict=False) if isinstance(r, torch.Tensor)]
