@@ -8,8 +8,8 @@ from profiler.region import op_kinds
 from profiler.region.graph.canonical.pattern import matches, readings
 from profiler.region.graph.forms import FORMS
 from profiler.region.graph.fusion import through_views
-from profiler.region.graph.lowering import Graph
 from profiler.region.graph.library_calls import gemms, library_calls
+from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.operation import Operation
 from profiler.region.operations import title_of

@@ -1,4 +1,4 @@
-"""The canonical values of a graph: each call of the aten module interpreted over values, with the nodes that give it."""
+"""The canonical values of a graph: each call of its aten module interpreted over values."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ def _without_values(given: Any) -> Any:
 
 
 def shape_of(fake: object) -> Shape:
+    """Of a tensor; () for what is none."""
     return tuple(fake.shape) if isinstance(fake, torch.Tensor) else ()
 
 

@@ -17,8 +17,9 @@ def of_product(table: Table, product: Product) -> Value | None:
         rest = {b: e for b, e in product.exponents.items() if b is not base}
         if base.op == "sum" and exponent == 1 and not rest:
             count = _count(base)
-            if count and product.coefficient != 1 and near(product.coefficient * count, 1.0):
-                return table._reduction("mean", base.args[0], base.attrs, base.shape)
+            if count > 1 and near(abs(product.coefficient) * count, 1.0):
+                mean = table.reduction("mean", base.args[0], base.attrs, base.shape)
+                return table.scaled(mean, 1.0 if product.coefficient > 0 else -1.0)
         if base.op == "sum" and exponent == -1 and base.args[0].op == "exp" and rest.get(base.args[0]) == 1:
             del rest[base.args[0]]
             softmax = _softmax(table, base.args[0].args[0], base.attrs)

@@ -62,15 +62,13 @@ def canonical(made: Made) -> Value | tuple[Value, ...] | None:
     return known(made) if known is not None else None
 
 
-# ----------------------------------------------------------------------------------------------------------- elementwise
+# --------------------------------------------------------------------------------------------------------- elementwise
 
 
 def plain(table: Table, value: Value) -> Value:
     """The operand of an elementwise operation, without views that broadcasting makes itself."""
     while True:
-        if value.op == "expand":
-            value = value.args[0]
-        elif value.op == "reshape" and _leading_ones(value):
+        if value.op == "expand" or (value.op == "reshape" and _leading_ones(value)):
             value = value.args[0]
         elif value.op == "full":
             return table.number(float(cast(float, value.attrs[0])))
@@ -87,6 +85,9 @@ def _leading_ones(value: Value) -> bool:
 def elementwise(table: Table, function: Callable[..., Value], operands: Sequence[Value], shape: Shape) -> Value:
     """The function of the operands, views of leading axes moved behind it, in the shape that the call gives."""
     values = [plain(table, v) for v in operands]
+    if _all_squeezed(values):
+        inner = function(*(v.args[0] if v.op == "reshape" else v for v in values))
+        return fitted(table, table.reshape(inner, shape), shape)
     source = next((v for v in values if v.op == "reshape" and _keeps_rows(v)), None)
     if source is not None:
         inner = source.args[0]
@@ -96,6 +97,18 @@ def elementwise(table: Table, function: Callable[..., Value], operands: Sequence
             if made.shape == inner.shape:
                 return fitted(table, table.reshape(made, source.shape), shape)
     return fitted(table, function(*values), shape)
+
+
+def _all_squeezed(values: Sequence[Value]) -> bool:
+    """Reductions whose axes were not kept, all of one shape: they can be put away behind the operation."""
+    tensors = [v for v in values if v.op != "number"]
+    shapes = {v.args[0].shape if v.op == "reshape" else None for v in tensors}
+    return (
+        len(shapes) == 1
+        and None not in shapes
+        and len({v.shape for v in tensors}) == 1
+        and all(tuple(s for s in v.args[0].shape if s != 1) == tuple(s for s in v.shape if s != 1) for v in tensors)
+    )
 
 
 def _keeps_rows(value: Value) -> bool:
@@ -227,7 +240,7 @@ def _not_below(made: Made) -> Value | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------------------------ reductions
+# ---------------------------------------------------------------------------------------------------------- reductions
 
 
 @rule("sum", "mean", "amax", "amin")
@@ -274,7 +287,7 @@ def _softmax(made: Made) -> Value | None:
     return table.make(name, (x,), (axis,), x.shape)
 
 
-# ----------------------------------------------------------------------------------------------------------------- views
+# --------------------------------------------------------------------------------------------------------------- views
 
 
 @rule("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
@@ -292,6 +305,16 @@ def _expand(made: Made) -> Value:
     return made.table.expand(made.value("self"), made.shape)
 
 
+@rule("repeat")
+def _repeat(made: Made) -> Value | None:
+    """Of axes of one element: the same as spreading them."""
+    x, times = made.value("self"), list(made.given["repeats"])
+    full = (*(1 for _ in range(len(times) - len(x.shape))), *x.shape)
+    if any(t != 1 and s != 1 for t, s in zip(times, full, strict=True)):
+        return None
+    return made.table.expand(made.table.reshape(x, full), made.shape)
+
+
 @rule("permute", "transpose", "t")
 def _permute(made: Made) -> Value:
     x = made.value("self")
@@ -301,15 +324,7 @@ def _permute(made: Made) -> Value:
     elif len(dims) > 1:
         a, b = (made.integer("dim0", 0), made.integer("dim1", 1)) if made.name == "transpose" else (0, 1)
         dims[a], dims[b] = dims[b], dims[a]
-    if all(s == 1 or d == i for i, (d, s) in enumerate(zip(dims, made.shape, strict=True))) or _only_ones_move(x, dims):
-        return made.table.reshape(x, made.shape)
     return made.table.permute(x, dims)
-
-
-def _only_ones_move(x: Value, dims: Sequence[int]) -> bool:
-    rank = len(dims)
-    moved = [d % rank for d in dims if x.shape[d % rank] != 1]
-    return moved == sorted(moved)
 
 
 @rule("slice")
@@ -351,14 +366,18 @@ def _cast(made: Made) -> Value:
     """Casts between floats of up to 32 bits are the same value; others keep what they make of it."""
     x, source = made.value("self"), made.sources["self"]
     before, after = source.dtype, made.result.dtype
-    if before == after or (before in FLOATS and after in FLOATS) or {before, after} <= INTEGERS and after.itemsize > 3:
+    if (
+        before == after
+        or (before in FLOATS and after in FLOATS)
+        or ({before, after} <= INTEGERS and after.itemsize > 3)
+    ):
         return x
     if x.op in ("full", "number"):
         return made.table.make("full", (), (float(cast(float, x.attrs[0])),), made.shape)
     return made.table.make("cast", (x,), (str(after).removeprefix("torch."),), made.shape)
 
 
-# ----------------------------------------------------------------------------------------------------- constants and masks
+# ------------------------------------------------------------------------------------------------- constants and masks
 
 
 @rule(
@@ -474,7 +493,7 @@ def _choice(made: Made) -> Value | None:
     return elementwise(table, lambda scores, mask: hidden(table, scores, mask), (kept, keep), made.shape)
 
 
-# ------------------------------------------------------------------------------------------------------- products and picks
+# -------------------------------------------------------------------------------------------------- products and picks
 
 
 @rule("mm", "bmm", "matmul")

@@ -59,11 +59,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """One computation. spellings: functions of the given tensors and numbers, each a way to write it that canonical form
-    does not make the same as another. settled: roles of what is bound, None where it only looks alike. calls: names of
-    aten operations that are this by themselves; with one of them the match is no form by hand, and has `called` as
-    title. through_views: views behind the result belong to it. any_axis: see `Unifier`. shared: roles of inner results
-    that others may read too.
+    """One computation.
+
+    spellings: functions of the given tensors and numbers, each a way to write it that canonical form does not make the
+    same as another. settled: roles of what is bound, None where it only looks alike. calls: names of aten operations
+    that are this by themselves; with one of them the match is no form by hand, and has `called` as title.
+    through_views: views behind the result belong to it. any_axis: see `Unifier`. shared: roles of inner results that
+    others may read too.
     """
 
     kind: str
@@ -138,6 +140,8 @@ def matches(graph: Graph, reads: Sequence[_Read]) -> Iterator[Match]:
         if one.op == "product":
             factors = frozenset((b.op, e) for b, e in as_product(one).exponents.items())
         by_operation.setdefault(one.op, []).append((one, factors))
+        if len(one.args) == 1 and one.args[0].op == "total" and one.op == "product":  # a sum with a factor is a sum
+            by_operation.setdefault("total", []).append((one, factors))
     for spelling in reads:
         if not spelling.needs <= present:
             continue
@@ -235,9 +239,15 @@ def _node_of(values: GraphValues, wanted: Value, edges: Iterable[Node], output: 
 
 
 def _exact(values: GraphValues, node: Node) -> Node:
-    """The node in front of casts to types that hold all its numbers, and of views that change nothing."""
+    """The first node that has the same numbers: in front of casts to types that hold them all, and of what changes
+    nothing.
+    """
+    alike = values.values[node]
+    same = alike.nodes if isinstance(alike, Value) else ()
+    if all(value(n).dtype.itemsize >= value(node).dtype.itemsize for n in same):
+        return next(n for n in same if value(n).dtype == value(node).dtype)
     while node.op == "call_function" and node.args and isinstance(source := node.args[0], Node):
-        if values.values.get(source) is not values.values[node]:
+        if values.values.get(source) is not alike:
             return node
         before, after = value(source).dtype, value(node).dtype
         if before != after and after != torch.float32:

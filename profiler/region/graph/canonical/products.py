@@ -22,23 +22,23 @@ def product_of_batches(table: Table, a: Value, b: Value, shape: Shape) -> Value:
     """
     (c, a), (d, b) = _without_factor(table, a), _without_factor(table, b)
     made = _folded(table, a, b, shape)
-    return table.scaled(made, c * d)
+    inner = made.args[0] if made.op == "reshape" else made
+    return table.reshape(table.scaled(inner, c * d), shape)
 
 
 def _without_factor(table: Table, value: Value) -> tuple[float, Value]:
-    """A constant factor, and the one tensor that it is of."""
-    outer = value.args[0] if value.op in ("reshape", "expand", "permute") else value
-    parts = as_product(outer)
+    """A constant factor, and the one tensor that it is of, behind the same views."""
+    if value.op in ("reshape", "expand", "permute"):
+        factor, inner = _without_factor(table, value.args[0])
+        if factor == 1:
+            return 1.0, value
+        if value.op == "permute":
+            return factor, table.permute(inner, order_of(value))
+        return factor, (table.reshape if value.op == "reshape" else table.expand)(inner, value.shape)
+    parts = as_product(value)
     if parts.coefficient == 1 or list(parts.exponents.values()) != [1.0]:
         return 1.0, value
-    inner = table.product(Product(1.0, parts.exponents))
-    if value.op == "reshape":
-        inner = table.reshape(inner, value.shape)
-    elif value.op == "expand":
-        inner = table.expand(inner, value.shape)
-    elif value.op == "permute":
-        inner = table.permute(inner, order_of(value))
-    return parts.coefficient, inner
+    return parts.coefficient, table.product(Product(1.0, parts.exponents))
 
 
 def _folded(table: Table, a: Value, b: Value, shape: Shape) -> Value:

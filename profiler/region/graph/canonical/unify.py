@@ -112,7 +112,7 @@ class Unifier:
         for extended in self._number(*pairs[0], bound):
             yield from self._numbers(pairs[1:], extended)
 
-    # ------------------------------------------------------------------------------------------------------------- views
+    # ----------------------------------------------------------------------------------------------------------- views
 
     def _permuted(self, pattern: Value, value: Value, bound: Bound) -> Iterator[Bound]:
         """What the pattern turns is the value turned back."""
@@ -136,7 +136,7 @@ class Unifier:
         length = whole.shape[dim]
         return self.table.slice(whole, dim, round(start * length), round(end * length), step)
 
-    # ------------------------------------------------------------------------------------------------- sums and products
+    # ----------------------------------------------------------------------------------------------- sums and products
 
     def _product(self, pattern: Value, value: Value, bound: Bound) -> Iterator[Bound]:
         wanted, given = as_product(pattern), as_product(value)

@@ -15,14 +15,15 @@ from torch.fx import Node
 
 Shape = tuple[int, ...]
 DIGITS = 12
+"""Numbers that agree in so many are the same constant: the last digits depend on the order of operations."""
 MOST_PARTS = 16
 """A sum or product of more is one part of what it stands in: expanding long chains would take quadratic time."""
 
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """One value. nodes: the graph's calls and inputs that give it, up to their rounding; reshaped: those that give it in
-    another shape, elements in the same order.
+    """One value. nodes: the graph's calls and inputs that give it, up to their rounding; reshaped: those that give it
+    in another shape, elements in the same order.
     """
 
     op: str
@@ -32,11 +33,6 @@ class Value:
     order: int
     nodes: tuple[Node, ...] = ()
     reshaped: tuple[Node, ...] = ()
-
-
-def rounded(number: float) -> float:
-    """Without the last digits, which depend on the order of operations."""
-    return float(f"{number:.{DIGITS}g}")
 
 
 def near(a: float, b: float, tolerance: float = 1e-6) -> bool:
@@ -109,6 +105,7 @@ class Table:
 
     def __init__(self) -> None:
         self._values: dict[tuple[Hashable, ...], Value] = {}
+        self._constants: dict[str, float] = {}
         self.operations: set[str] = set()
 
     def make(self, op: str, args: Sequence[Value] = (), attrs: Sequence[Hashable] = (), shape: Shape = ()) -> Value:
@@ -123,17 +120,22 @@ class Table:
     def __iter__(self) -> Iterable[Value]:
         return iter(list(self._values.values()))
 
-    def number(self, number: float) -> Value:
-        return self.make("number", (), (rounded(number),))
+    def constant(self, number: float) -> float:
+        """The number as it was first met in this graph, up to its last digits."""
+        return self._constants.setdefault(f"{number + 0.0:.{DIGITS}g}", number + 0.0)
 
-    # ------------------------------------------------------------------------------------------------------ algebra
+    def number(self, number: float) -> Value:
+        """A constant as a value."""
+        return self.make("number", (), (self.constant(number),))
+
+    # --------------------------------------------------------------------------------------------------------- algebra
 
     def product(self, product: Product) -> Value:
         """The product in normal form: zeros away, and the operations that are known by name."""
         from profiler.region.graph.canonical import identities
 
-        c = rounded(product.coefficient)
-        bases = {b: rounded(e) for b, e in product.exponents.items() if e}
+        c = self.constant(product.coefficient)
+        bases = {b: self.constant(e) for b, e in product.exponents.items() if e}
         if not bases or not isfinite(c):
             return self.number(c) if not bases else self.make("scaled", tuple(bases), (str(c),), ())
         named = identities.of_product(self, Product(c, bases))
@@ -176,9 +178,7 @@ class Table:
         if c == 0 or not isfinite(c) or not isfinite(exponent):
             return self.make("power", (value,), (exponent,), value.shape)
         if whole:
-            even = int(exponent) % 2 == 0
-            bases = {(self._either_sign(b) if even else b): e * exponent for b, e in parts.exponents.items()}
-            return self.product(Product(c**exponent, bases))
+            return self.product(Product(c**exponent, {b: e * exponent for b, e in parts.exponents.items()}))
         if c < 0:
             return self.product(Product(1.0, {value: exponent}))
         inner = list(parts.exponents.items())
@@ -186,18 +186,14 @@ class Table:
             return self.product(Product(c**exponent, {inner[0][0]: inner[0][1] * exponent}))
         return self.product(Product(c**exponent, {self.product(Product(1.0, parts.exponents)): exponent}))
 
-    def _either_sign(self, base: Value) -> Value:
-        """A sum or its negative, whichever begins with a plus: for even powers."""
-        if base.op != "total" or _float(base.attrs[1]) > 0:
-            return base
-        return self.make("total", base.args, tuple(-_float(a) for a in base.attrs), base.shape)
-
     def total(self, total: Total) -> Value:
-        """The sum in normal form: its largest coefficient is 1, what is left a factor in front of it."""
+        """The sum in normal form: its largest coefficient is 1, its first term is added, and what is left is a factor
+        in front of it.
+        """
         from profiler.region.graph.canonical import identities
 
-        terms = {t: rounded(c) for t, c in total.coefficients.items() if c}
-        constant = rounded(total.constant)
+        terms = {t: self.constant(c) for t, c in total.coefficients.items() if c}
+        constant = self.constant(total.constant)
         if not terms or not all(map(isfinite, (constant, *terms.values()))):
             return self.number(constant) if not terms else self.make("sum_of", tuple(terms), (str(constant),), ())
         named = identities.of_total(self, Total(constant, terms))
@@ -206,9 +202,10 @@ class Table:
         if not constant and len(terms) == 1:
             ((term, coefficient),) = terms.items()
             return self.scaled(term, coefficient)
-        largest = max(abs(c) for c in (constant, *terms.values()))
         ordered = sorted(terms, key=lambda t: t.order)
-        attrs = (rounded(constant / largest), *(rounded(terms[t] / largest) for t in ordered))
+        largest = max(abs(c) for c in (constant, *terms.values()))
+        largest = -largest if terms[ordered[0]] < 0 else largest
+        attrs = (self.constant(constant / largest), *(self.constant(terms[t] / largest) for t in ordered))
         shape = broadcast(t.shape for t in ordered)
         made = self.make("total", ordered, attrs, shape or ())
         return made if largest == 1 else self.product(Product(largest, {made: 1.0}))
@@ -225,7 +222,7 @@ class Table:
                 coefficients[term] = coefficients.get(term, 0.0) + factor * c
         return self.total(Total(constant, coefficients))
 
-    # ------------------------------------------------------------------------------------------------- views, reductions
+    # ----------------------------------------------------------------------------------------------- views, reductions
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         value = value.args[0] if value.op == "reshape" else value
@@ -236,18 +233,24 @@ class Table:
         return value if value.shape == shape else self.make("expand", (value,), (), shape)
 
     def permute(self, value: Value, dims: Sequence[int]) -> Value:
-        """dims: counted from the front. Kept without the leading axes that stay: the same for any number of them."""
+        """dims: counted from the front. Kept without the leading axes that stay: the same for any number of them. Axes
+        of one element go where they go by a view.
+        """
         rank = len(dims)
         order = [d % rank for d in dims]
+        shape = tuple(value.shape[d] for d in order)
+        if 1 in shape:
+            long = [i for i, s in enumerate(value.shape) if s != 1]
+            inner = self.reshape(value, tuple(value.shape[i] for i in long))
+            moved = self.permute(inner, [long.index(d) for d in order if d in long]) if long else inner
+            return self.reshape(moved, shape)
         if value.op == "permute":
             before = order_of(value)
             order, value = [before[d] for d in order], value.args[0]
         if order == list(range(rank)):
             return value
         kept = next(i for i, d in enumerate(order) if i != d)
-        return self.make(
-            "permute", (value,), tuple(d - rank for d in order[kept:]), tuple(value.shape[d] for d in order)
-        )
+        return self.make("permute", (value,), tuple(d - rank for d in order[kept:]), shape)
 
     def turned(self, value: Value) -> Value:
         """Rows as columns."""
@@ -269,11 +272,11 @@ class Table:
             return self.scaled(self.reduced(op, inner, axes if not full else (), keepdim), -1.0)
         whole = full and (rank > 1 or not keepdim)  # of one axis that is kept: the rows of a tensor that has one
         attrs: tuple[Hashable, ...] = ("all",) if whole else tuple(axes)
-        made = self._reduction(op, source, attrs, () if attrs == ("all",) else kept)
+        made = self.reduction(op, source, attrs, () if attrs == ("all",) else kept)
         shape = kept if keepdim else tuple(s for i, s in enumerate(value.shape) if i - rank not in axes)
         return self.reshape(made, shape)
 
-    def _reduction(self, op: str, value: Value, attrs: tuple[Hashable, ...], shape: Shape) -> Value:
+    def reduction(self, op: str, value: Value, attrs: tuple[Hashable, ...], shape: Shape) -> Value:
         from profiler.region.graph.canonical import identities
 
         named = identities.of_reduction(self, op, value, attrs, shape)
@@ -292,7 +295,7 @@ class Table:
         count = max(0, -(-(end - start) // step))
         rank = len(value.shape)
         shape = tuple(count if i - rank == dim else s for i, s in enumerate(value.shape))
-        return self.make("slice", (value,), (dim, rounded(start / size), rounded(end / size), step), shape)
+        return self.make("slice", (value,), (dim, self.constant(start / size), self.constant(end / size), step), shape)
 
     def _part_of_cat(self, value: Value, dim: int, start: int, end: int) -> Value | None:
         """The one part of a concatenation that a slice lies in."""
@@ -305,8 +308,8 @@ class Table:
         return None
 
     def cat(self, parts: Sequence[Value], dim: int) -> Value:
-        """dim: counted from the end. Parts that follow each other in one tensor are put together again; the first has no
-        minus sign.
+        """dim: counted from the end. Parts that follow each other in one tensor are put together again; the first has
+        no minus sign.
         """
         flat: list[Value] = []
         for part in parts:
