@@ -162,7 +162,7 @@ def _mask_as_passed(roles: Mapping[str, Role], facts: Facts) -> dict[str, Role]:
     """
     mask = roles.get("mask")
     if not isinstance(mask, str):
-        return {"score": "score", "blocks": _blocks(roles)}
+        return {"score": "score", "blocks": _blocks(roles), "grouped": _grouped(facts)}
     rank = len(facts.sizes.get("mask", ()))
     at = f"{atom(mask)}[{', '.join(('b', 'h', 'q_idx', 'kv_idx')[4 - rank :])}]"
     score = {"drop": f'torch.where({at}, float("-inf"), score)', "keep": f'torch.where({at}, score, float("-inf"))'}
@@ -172,7 +172,14 @@ def _mask_as_passed(roles: Mapping[str, Role], facts: Facts) -> dict[str, Role]:
         "mask": f"{atom(passed)}[None]" if rank == 3 else passed,
         "score": score.get(kind, f"score + {at}"),
         "blocks": _blocks(roles),
+        "grouped": _grouped(facts),
     }
+
+
+def _grouped(facts: Facts) -> str:
+    """What SDPA and FlexAttention are told where several heads of q read one of k and v."""
+    q, k = facts.sizes.get("q", ()), facts.sizes.get("k", ())
+    return ", enable_gqa=True" if len(q) > 2 and len(k) > 2 and q[-3] != k[-3] else ""
 
 
 def _blocks(roles: Mapping[str, Role]) -> str:

@@ -96,6 +96,35 @@ z = gelu(z)
 y = z * mask
 return y
 """
+GROUPED = """q: f32[2, 6, {t}, 8]
+k: f32[2, 2, 20, 8]
+v: f32[2, 2, 20, 8]
+{body}"""
+GROUPED_BODIES = (
+    """keys = k.repeat_interleave(3, dim=1)
+values = v.repeat_interleave(3, dim=1)
+y = torch.softmax(q @ keys.transpose(-1, -2) * 0.35, -1) @ values
+return y
+""",
+    """keys = k[:, :, None].expand(2, 2, 3, 20, 8).reshape(2, 6, 20, 8)
+values = v[:, :, None].expand(2, 2, 3, 20, 8).reshape(2, 6, 20, 8)
+y = torch.softmax(q @ keys.transpose(-1, -2) * 0.35, -1) @ values
+return y
+""",
+    """g = q.view(2, 2, 3, {t}, 8)
+s = g @ k.unsqueeze(2).transpose(-1, -2) * 0.35
+y = (torch.softmax(s, -1) @ v.unsqueeze(2)).reshape(2, 6, {t}, 8)
+return y
+""",
+)
+"""Heads of keys that several heads of queries read: repeated, spread, in five dimensions."""
+GROUPED_TEXTS = [
+    GROUPED.replace("{body}", body).replace("{t}", rows) for body in GROUPED_BODIES for rows in ("16", "1")
+]
+POSITIONS = CAUSAL.replace(
+    "torch.ones(16, 16, dtype=torch.bool).tril()", "torch.arange(16)[:, None] >= torch.arange(16)[None, :]"
+)
+ADDED = CAUSAL.replace('s.masked_fill(~m, float("-inf"))', 's + torch.where(m, 0.0, float("-inf"))')
 FLEX = "library:torch.nn.attention.flex_attention"
 SDPA = "library:torch.nn.functional.scaled_dot_product_attention"
 ADDMM = "library:torch.ops.aten._addmm_activation"
@@ -111,6 +140,13 @@ CASES = [
     (ATTENTION.format(d="f32"), FLEX, "return score + bias["),
     (CAUSAL, FLEX, "create_block_mask(lambda b, h, i, j: i >= j"),
     (DROPPED, FLEX, "torch.where(drop[q_idx, kv_idx]"),
+    *(
+        (text, SDPA, "(q, k, v, attn_mask=None, is_causal=False, scale=0.35, enable_gqa=True)")
+        for text in GROUPED_TEXTS
+    ),
+    (GROUPED_TEXTS[0], FLEX, "scale=0.35, enable_gqa=True"),
+    (POSITIONS, SDPA, "attn_mask=None, is_causal=True"),
+    (ADDED, SDPA, "attn_mask=None, is_causal=True"),
     (GELU, "library:torch.nn.functional.gelu", 'F.gelu(x, approximate="tanh")'),
     (LINEAR_RELU, ADDMM, "_addmm_activation(b, x, w, use_gelu=False)"),
     (LINEAR_GELU, ADDMM, "use_gelu=True"),
@@ -144,6 +180,12 @@ def test_a_rewritten_region_gives_the_same(text: str, candidate: str, call: str)
     for mine, wanted in zip(got, expected, strict=True):
         assert (mine.shape, mine.dtype) == (wanted.shape, wanted.dtype)
         torch.testing.assert_close(mine, wanted, atol=bound, rtol=bound)
+
+
+def test_heads_repeated_in_another_order_are_taken_for_groups() -> None:
+    """repeat() lays heads out as 0 1 0 1, SDPA's groups as 0 0 1 1."""
+    text = GROUPED_TEXTS[0].replace("k.repeat_interleave(3, dim=1)", "k.repeat(1, 3, 1, 1)")
+    assert "enable_gqa" not in covers(text)[SDPA].call if SDPA in covers(text) else True
 
 
 def test_the_rewrite_calls_the_library_and_drops_what_it_replaces() -> None:

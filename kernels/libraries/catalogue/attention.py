@@ -19,7 +19,7 @@ ATTENTION = frozenset({"attention"})
 PACKED, PAGED, LATENT = frozenset({"varlen_attention"}), frozenset({"paged_attention"}), frozenset({"mla"})
 LOCAL, LINEAR = frozenset({"local_attention"}), frozenset({"linear_attention"})
 SDPA = "library:torch.nn.functional.scaled_dot_product_attention"
-CALL = "F.scaled_dot_product_attention({q}, {k}, {v}, attn_mask={mask}, is_causal={causal}, scale={scale})"
+CALL = "F.scaled_dot_product_attention({q}, {k}, {v}, attn_mask={mask}, is_causal={causal}, scale={scale}{grouped})"
 
 HEADS = at_most("q", 256, "head size up to 256 (flash)")
 NO_MASK_FOR_FLASH = Condition(
@@ -47,6 +47,12 @@ def _cudnn_heads(f: Facts) -> bool | None:
 CUDNN_HEADS = Condition("head size up to 128 (256 on Hopper with cuDNN 9.10)", _cudnn_heads)
 
 
+def _own_heads(f: Facts) -> bool | None:
+    q, k = f.sizes.get("q", ()), f.sizes.get("k", ())
+    return None if len(q) < 3 or len(k) < 3 else q[-3] == k[-3]
+
+
+OWN_HEADS = Condition("a head of k and v for each of q", _own_heads)
 GEMS_HEADS = Condition(
     "head size 16, 32, 64, 128 or 256", lambda f: None if (n := f.size("q")) is None else n in (16, 32, 64, 128, 256)
 )
@@ -92,14 +98,15 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         f"{SDPA}.efficient", "torch", ATTENTION, _backend("EFFICIENT_ATTENTION"),
-        (FOUR, one_dtype("q", "k", "v")), (17,), (5, 0), NO_DOUBLE, adapter="sdpa_efficient", gpu_only=True,
+        (FOUR, one_dtype("q", "k", "v"), OWN_HEADS), (17,), (5, 0), NO_DOUBLE, adapter="sdpa_efficient", gpu_only=True,
         since="2.0",
         source="torch 2.13, aten/native/transformers/cuda/sdp_utils.cpp",
     ),
     Entry(
         "library:torch.nn.attention.flex_attention", "torch", ATTENTION | LOCAL,
         "def score_mod(score, b, h, q_idx, kv_idx):\n    return {score}\n\n"
-        "torch.compile(flex_attention)({q}, {k}, {v}, score_mod=score_mod, block_mask={blocks}, scale={scale})",
+        "torch.compile(flex_attention)({q}, {k}, {v}, score_mod=score_mod, block_mask={blocks}, scale={scale}"
+        "{grouped})",
         (FULL_SCORE, FOUR, NO_DROPOUT), (19, 23), forward_only=True, adapter="flex_attention", feature="flex_attention",
         note="For a score change that SDPA's fast backends do not take; the scores are never stored.",
         since="2.5", gives_up="compiled: the first call takes seconds; no dropout", source="torch 2.5 or newer",
@@ -126,7 +133,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "library:flag_gems.scaled_dot_product_attention", "flag_gems", ATTENTION,
-        "flag_gems.scaled_dot_product_attention({q}, {k}, {v}, attn_mask={mask}, is_causal={causal}, scale={scale})",
+        CALL.replace("F.", "flag_gems.", 1),
         (GEMS_HEADS, FOUR, NO_DROPOUT), (17,), (8, 0), HALF, adapter="flag_gems_attention", source="flag_gems 5.0.2",
     ),
     Entry(

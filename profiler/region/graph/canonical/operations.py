@@ -88,6 +88,10 @@ def elementwise(table: Table, function: Callable[..., Value], operands: Sequence
     if _all_squeezed(values):
         inner = function(*(v.args[0] if v.op == "reshape" else v for v in values))
         return fitted(table, table.reshape(inner, shape), shape)
+    tensors = [v for v in values if v.op != "number"]
+    if len(tensors) == 1 and tensors[0].op == "reshape" and _of_scores(tensors[0].args[0]):
+        inner = function(*(v.args[0] if v is tensors[0] else v for v in values))
+        return fitted(table, table.reshape(inner, tensors[0].shape), shape)
     source = next((v for v in values if v.op == "reshape" and _keeps_rows(v)), None)
     if source is not None:
         inner = source.args[0]
@@ -114,12 +118,14 @@ def _all_squeezed(values: Sequence[Value]) -> bool:
 def _keeps_rows(value: Value) -> bool:
     """A view that puts leading axes together or apart; rows and columns, two axes or more behind them, stay."""
     inner = value.args[0]
-    return (
-        inner.op in ("matmul", "softmax", "hidden", "total", "product", "dropout")
-        and len(inner.shape) > 2
-        and len(value.shape) > 2
-        and inner.shape[-2:] == value.shape[-2:]
-    )
+    return _of_scores(inner) and len(inner.shape) > 2 and len(value.shape) > 2 and inner.shape[-2:] == value.shape[-2:]
+
+
+def _of_scores(value: Value) -> bool:
+    """What a batch of products gives, and what is made of its numbers one by one: its views are no part of it."""
+    if value.op in ("total", "product"):
+        return any(map(_of_scores, value.args))
+    return value.op in ("matmul", "softmax", "hidden", "dropout") and len(value.shape) > 2
 
 
 def _in_shape_of(table: Table, value: Value, source: Value) -> Value | None:
@@ -281,7 +287,7 @@ def _softmax(made: Made) -> Value | None:
     if made.name == "logsumexp":
         return table.reduced("logsumexp", x, axes, bool(made.given.get("keepdim", False)))
     name = "log_softmax" if made.name == "_log_softmax" else "softmax"
-    if axis == -1 and x.op == "reshape" and _keeps_rows(x):
+    if axis == -1 and x.op == "reshape" and _of_scores(x.args[0]) and x.shape[-1] == x.args[0].shape[-1]:
         inner = x.args[0]
         return table.reshape(table.make(name, (inner,), (axis,), inner.shape), x.shape)
     return table.make(name, (x,), (axis,), x.shape)

@@ -55,6 +55,8 @@ def _folded(table: Table, a: Value, b: Value, shape: Shape) -> Value:
         if each < 2 or not np.array_equal(b_at, every // each):
             return table.make("matmul", (a, b), (), shape)
         attrs = (each,)
+    if not attrs and len(a_base.shape) != len(b_base.shape):
+        return table.make("matmul", (a, b), (), shape)
     made = table.make("matmul", (a_base, b_base), attrs, (*a_base.shape[:-2], a_base.shape[-2], shape[-1]))
     return table.reshape(made, shape)
 
