@@ -127,8 +127,9 @@ def matches(graph: Graph, library_matches: Iterable[Match]) -> tuple[Match, ...]
     """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, and the
     region as a whole.
     """
-    launched = (m for k in LAUNCHERS for m in k.matches(graph))
-    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in library_matches))
+    known = tuple(library_matches)
+    launched = (m for k in LAUNCHERS for m in k.matches(graph, known))
+    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in known))
 
 
 def taken(kernel: Written, among: Iterable[Match]) -> list[Match]:
@@ -143,13 +144,8 @@ def roles_of(item: Match) -> Mapping[str, object]:
 
 
 def _settled(graph: Graph, item: Match) -> Match:
-    """With its activation; where torch's own call gives a tuple, with the part that is the result as output."""
+    """Where torch's own call gives a tuple, with the part that is the result as output."""
     nodes = {n.name: n for n in graph.module.graph.nodes}
-    if item.kind in ("swiglu", "geglu"):
-        act = next(nodes[n] for n in item.operations if is_call(nodes[n], "silu", "gelu"))
-        tanh = act.kwargs.get("approximate") == "tanh" or "tanh" in act.args
-        name = "silu" if is_call(act, "silu") else "gelu_tanh" if tanh else "gelu"
-        return replace(item, roles={**item.roles, "activation": name})
     node = nodes.get(item.output)
     if node is not None and is_call(node, "native_layer_norm"):
         first = next((u for u in node.users if is_call(u, "getitem") and u.args[1] == 0), None)

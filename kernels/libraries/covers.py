@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from kernels.host import Host
-from kernels.libraries.adapters.operands import completed, node_of
+from kernels.libraries.adapters.operands import completed
 from kernels.libraries.catalogue import ENTRIES, OPERATIONS
 from kernels.libraries.facts import facts_of
 from kernels.libraries.model import Cover, Entry, Facts, least_version
@@ -21,7 +21,7 @@ from kernels.libraries.patterns.terms import promoted
 from kernels.packages import install_command
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role, calls, covered_operations, role
+from profiler.region.graph.match_model import Match, Role, calls, covered_operations, node_of, role
 from profiler.region.graph.nodes import argument, is_call, value
 
 ALONE = "alone: torch.compile fuses it with its neighbours"

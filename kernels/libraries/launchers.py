@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import permutations
@@ -27,6 +27,8 @@ from profiler.region.language.vocabulary import DTYPES as DTYPE_OF
 
 Settled = Callable[[Bound], Mapping[str, Any] | None]
 """What is bound -> roles for the call, axes and flags brought into its form; None where it only looks alike."""
+Recognised = Callable[[Graph, Match], Mapping[str, Role] | None]
+"""A match that was recognised already -> roles for the call; None where the kernel does another thing."""
 
 FURTHER = ("second", "third")
 """The roles of the operations that the call's further results stand for."""
@@ -56,8 +58,9 @@ class Launcher:
     of them; -1: of several. alike: roles of tensors that must have one dtype. strided: roles whose strides the results
     have; contiguous else, or channels_last where the role `planes` is. widened: the role of a flag that makes the
     result f32. paired: the role without which the function gives its first result alone. limits: why the kernel does
-    not take a match, "" where it does; seen: roles that only this looks at. trained: the function has a backward, by
-    its name in `kernels.ops.trained`; untrained: roles that it has no gradient for.
+    not take a match, "" where it does; seen: roles that only this looks at. recognised: by the kind of the matches that
+    `profiler.region.graph.patterns` gives, how one becomes the call's: they stand for patterns. trained: the function
+    has a backward, by its name in `kernels.ops.trained`; untrained: roles that it has no gradient for.
     """
 
     name: str
@@ -66,7 +69,7 @@ class Launcher:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     patterns: tuple[Pattern, ...]
-    settled: Settled
+    settled: Settled | None
     alike: tuple[str, ...]
     constants: frozenset[str] = frozenset()
     rank: int | None = None
@@ -77,6 +80,7 @@ class Launcher:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     seen: tuple[str, ...] = ()
     limits: Callable[[Facts, Graph], str] | None = None
+    recognised: Mapping[str, Recognised] = field(default_factory=dict)
     trained: bool = False
     untrained: tuple[str, ...] = ()
 
@@ -89,18 +93,34 @@ class Launcher:
         )
         return f"from kernels.{self.module} import {self.function}\n{{{RESULTS}}} = {self.function}({shown})"
 
-    def matches(self, graph: Graph) -> Iterator[Match]:
-        """The region, where it is what the kernel computes and nothing else: one match or none."""
+    def matches(self, graph: Graph, known: Iterable[Match] = ()) -> Iterator[Match]:
+        """The region, where it is what the kernel computes and nothing else: one match or none. known: what was
+        recognised in it.
+        """
         results = next(n for n in graph.module.graph.nodes if n.op == "output").args[0]
         results = results if isinstance(results, (tuple, list)) else (results,)
         if len(results) > 1 + len(FURTHER) or not all(isinstance(r, Node) for r in results):
+            return
+        if self.recognised:
+            yield from self._taken(graph, known, results)
             return
         tries = ((p, o) for p in self.patterns if len(p.outputs) == len(results) for o in permutations(results))
         first = next((m for p, o in tries if (m := self._found(graph, p, o)) is not None), None)
         if first is not None:
             yield first
 
+    def _taken(self, graph: Graph, known: Iterable[Match], results: Sequence[Node]) -> Iterator[Match]:
+        """The match that is the whole region, as the kernel's."""
+        for item in known:
+            roles = self.recognised[item.kind](graph, item) if item.kind in self.recognised else None
+            if roles is None or len(results) > 1 or whole(graph, item).startswith("the region"):
+                continue
+            told: dict[str, Role] = {a: roles.get(a) for a in (*self.arguments, *self.seen)}
+            yield Match(self.name, self.function, True, item.operations, results[0].name, {**told, RESULTS: "y"})
+            return
+
     def _found(self, graph: Graph, pattern: Pattern, results: Sequence[Node]) -> Match | None:
+        assert self.settled is not None
         for bound in _bound(pattern, results):
             settled = self.settled(bound)
             if settled is None:

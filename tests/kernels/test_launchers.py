@@ -10,6 +10,7 @@ from kernels.candidates import candidates
 from kernels.hand_written import LAUNCHERS, WRITTEN
 from kernels.host import Host
 from profiler.region.graph.lowering import Graph, lower
+from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
 
 REGIONS = Path(__file__).resolve().parent.parent / "regions"
@@ -34,7 +35,8 @@ SPREAD = "v = x.pow(2).mean(1, keepdim=True)\n"
 def found(text: str) -> dict[str, str]:
     """Kernel -> why it does not take the region, "" where it does."""
     graph: Graph = lower(parse(text))
-    return {k.name.removeprefix("triton:"): k.reason(graph, m) for k in LAUNCHERS for m in k.matches(graph)}
+    known = match(graph)
+    return {k.name.removeprefix("triton:"): k.reason(graph, m) for k in LAUNCHERS for m in k.matches(graph, known)}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role, role
+from profiler.region.graph.match_model import Match, Role, node_of, role
 from profiler.region.graph.nodes import CASTS, argument, is_call, same, shape, value
 
 BY_ELEMENT = (*CASTS, "cos", "sin", "mul", "unsqueeze", "view", "expand")
@@ -94,13 +94,6 @@ def _twin(node: Any) -> bool:
         dim: Any = argument(node, 1, "dim", 0)
         return len(parts) == 2 and dim % len(shape(node)) == len(shape(node)) - 1 and same(*parts)
     return is_call(node, "repeat") and list(cast("list[int]", node.args[1]))[-1] == 2
-
-
-def node_of(graph: Graph, name: Role) -> Node | None:
-    """The node that a role names, an input's among them."""
-    holders = [n for n in graph.module.graph.nodes if n.op == "placeholder"]
-    inputs = {given: n for n, (given, _) in zip(holders, graph.inputs, strict=True)}
-    return inputs.get(str(name)) or next((n for n, _ in graph.named_calls if n.name == name), None)
 
 
 ROLES: Mapping[str, Callable[[Graph, Match], Mapping[str, Role]]] = {

@@ -11,7 +11,16 @@ from torch.fx import Node
 
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import VIEWS, Match, Role, calls, covered_operations, operation_names, role
+from profiler.region.graph.match_model import (
+    VIEWS,
+    Match,
+    Role,
+    calls,
+    covered_operations,
+    node_of,
+    operation_names,
+    role,
+)
 from profiler.region.graph.nodes import CASTS, is_call, name_of, number, operands, shape, value
 from profiler.region.operations import kind_of
 
@@ -31,6 +40,8 @@ def walked(graph: Graph, matches: Sequence[Match]) -> Iterator[Match]:
             yield from _closer_attention(graph, match, by_name)
         elif match.kind in ("rms_norm", "add_rms_norm", "layer_norm"):
             yield from _norm_and_quant(graph, match, matches)
+        elif match.kind == "cross_entropy":
+            yield from _loss_of_product(graph, match)
         elif match.kind == "rope":
             yield from _rope_after_norm(graph, match, matches)
     yield from _paged(graph)
@@ -80,6 +91,21 @@ def _norm_and_quant(graph: Graph, match: Match, matches: Sequence[Match]) -> Ite
             roles = {**match.roles, "to": quant.roles["to"], "stored": quant.roles["stored"]}
             inside = match.operations | quant.operations
             yield Match("norm_quant", "norm and quantisation", True, inside, quant.output, roles)
+
+
+def _loss_of_product(graph: Graph, match: Match) -> Iterator[Match]:
+    """The loss of logits that are a product of two matrices and nothing else's."""
+    product: Any = node_of(graph, match.roles["x"])
+    while is_call(product, *MOVES):
+        product = product.args[0]
+    output, target = node_of(graph, match.output), node_of(graph, match.roles["target"])
+    if not is_call(product, "mm") or output is None:
+        return
+    a, b = operands(product)
+    inside = covered_operations(graph, output, [a, b, target])
+    if inside is not None:
+        roles = {k: v for k, v in match.roles.items() if k != "x"} | {"a": role(graph, a), "b": role(graph, b)}
+        yield Match("linear_cross_entropy", "linear and cross entropy", True, inside, match.output, roles)
 
 
 def _rope_after_norm(graph: Graph, match: Match, matches: Sequence[Match]) -> Iterator[Match]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from kernels.libraries.launchers import Launcher, Pattern
@@ -20,70 +21,17 @@ from kernels.libraries.patterns.terms import (
     either,
     last,
     part,
-    positive,
 )
 from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match, Role
 from profiler.region.graph.nodes import shape, value
 
 X, TARGET = Leaf("x"), Leaf("target")
-IGNORE = -100
-"""What a class is compared with where the region ignores none: no class is negative."""
-
-REDUCTIONS = ("none", "mean", "sum")
-"""By torch's number."""
 INTEGERS = frozenset({"i64", "i32"})
 
-LOG_SHARES = call("_log_softmax", X, dim=Constant("dim"), half_to_float=ANY)
-TORCH_LOSS = part(
-    call("nll_loss_forward", LOG_SHARES, TARGET, weight=None, reduction=Constant("number"),
-         ignore_index=Constant("ignore_index")),
-    0,
-)  # fmt: skip
 
-
-def _picked(scores: Term) -> Term:
-    """scores[i, target[i]]: gathered, or indexed by arange and target."""
-    gathered = call(
-        "gather", scores, dim=Constant("gather_dim"), index=call("unsqueeze", TARGET, dim=Constant("new_dim"))
-    )
-    rows = call("arange", Constant("rows"), dtype=ANY, layout=ANY, device=ANY, pin_memory=ANY)
-    return either(
-        call("squeeze", gathered, dim=Constant("dim_away")), gathered,
-        call("index", scores, indices=Listed((rows, TARGET))),
-    )  # fmt: skip
-
-
-def _reduced(loss: Term, negative: Term) -> Term:
-    """A loss by row, its mean and its sum, from the loss or from its negative."""
-    terms: list[Term] = []
-    for name in ("mean", "sum"):
-        one = either(call(name, loss), call("neg", call(name, negative)))
-        terms.append(With(one, {"reduction": name}))
-    return either(*terms, With(loss, {"reduction": "none"}))
-
-
-LOG_PICKED = _picked(LOG_SHARES)
-LOG_TOTAL = call("logsumexp", X, dim=Constant("sum_dim"), keepdim=ANY)
-LOG_LOSS = call("sub", LOG_TOTAL, _picked(X), role="loss")
-WRITTEN_LOSSES: tuple[Term, ...] = (
-    _reduced(call("neg", LOG_PICKED), LOG_PICKED),
-    _reduced(LOG_LOSS, call("sub", _picked(X), LOG_TOTAL, role="loss")),
-)
-
-
-def _loss(bound: Bound) -> Roles | None:
-    x, target = bound["x"], bound["target"]
-    rows = shape(x)[:-1]
-    if not rows or shape(target) != rows or bound.get("rows", rows[0]) != rows[0]:
-        return None
-    axes = [positive(bound[d], x) for d in ("dim", "sum_dim", "gather_dim", "dim_away", "new_dim") if d in bound]
-    if any(a != len(rows) for a in axes) or ("rows" in bound and len(rows) != 1):
-        return None
-    if "loss" in bound and prod(shape(bound["loss"])) != prod(rows):
-        return None  # [R] - [R, 1] is [R, R]
-    reduction = bound["reduction"] if "reduction" in bound else REDUCTIONS[bound["number"]]
-    return {"x": x, "target": target, "ignore_index": bound.get("ignore_index", IGNORE), "label_smoothing": 0.0,
-            "reduction": reduction}  # fmt: skip
+def _loss(graph: Graph, match: Match) -> Mapping[str, Role]:
+    return {"label_smoothing": 0.0, **match.roles}
 
 
 def _loss_limits(facts: Facts, graph: Graph) -> str:
@@ -300,8 +248,8 @@ PRODUCTS: tuple[Launcher, ...] = (
     Launcher(
         "triton:cross_entropy", "cross_entropy", "cross_entropy",
         ("x", "target", "ignore_index", "label_smoothing", "reduction"), ("f32",),
-        tuple(Pattern((loss,)) for loss in (TORCH_LOSS, *WRITTEN_LOSSES)), _loss, ("x",),
-        frozenset({"ignore_index", "label_smoothing", "reduction"}), rank=-1, limits=_loss_limits, trained=True,
+        (), None, ("x",), frozenset({"ignore_index", "label_smoothing", "reduction"}), rank=-1, limits=_loss_limits,
+        recognised={"cross_entropy": _loss}, trained=True,
     ),
     Launcher(
         "triton:matmul_logsumexp", "matmul_logsumexp", "matmul_logsumexp", ("a", "b", "scale"), ("f32",),

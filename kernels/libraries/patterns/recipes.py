@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from kernels.libraries.patterns.products import PRODUCT, SEGMENT_MEANS, TORCH_LOSS, WRITTEN_LOSSES
+from kernels.libraries.patterns.products import PRODUCT, SEGMENT_MEANS
 from kernels.libraries.patterns.rows import ADD_NORMS, normalised, squared
 from kernels.libraries.patterns.terms import (
     Bound,
-    Call,
     Constant,
-    Either,
     Fixed,
     Leaf,
     Listed,
@@ -173,32 +171,6 @@ MOE = call(
 )  # fmt: skip
 
 
-def _with_product(term: Term) -> Term:
-    """The loss with a product in the place of its logits."""
-    if isinstance(term, Leaf):
-        return PRODUCT if term.role == "x" else term
-    if isinstance(term, Call):
-        changed = {k: _with_product(v) if isinstance(v, _TERMS) else v for k, v in term.options.items()}
-        return Call(term.names, tuple(_with_product(o) for o in term.operands), changed, term.role)
-    if isinstance(term, Listed):
-        return Listed(tuple(_with_product(t) for t in term.items))
-    if isinstance(term, Either):
-        return Either(tuple(_with_product(t) for t in term.terms))
-    if isinstance(term, With):
-        return With(_with_product(term.term), term.constants)
-    if isinstance(term, Viewed):
-        return Viewed(_with_product(term.term), term.views, term.role)
-    return term
-
-
-_TERMS = (Leaf, Constant, Fixed, Call, Listed, Either, With, Viewed)
-REDUCED = ("none", "mean", "sum")
-
-
-def _reduction(bound: Bound) -> Mapping[str, Any]:
-    return {"ignore_index": -100, "reduction": REDUCED[bound["number"]] if "number" in bound else "mean", **bound}
-
-
 KL = either(
     call("mul", call("exp", Leaf("target")), call("sub", Leaf("target"), X)),
     call("sub", call("xlogy", Leaf("target"), Leaf("target")), call("mul", Leaf("target"), X)),
@@ -356,9 +328,6 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe("gemm_reduction", "GEMM with a reduction", (GEMM_REDUCTION,)),
     Recipe("moe_mlp", "MoE experts", (MOE,)),
     Recipe("add_rms_norm", "residual add and RMSNorm", ADD_NORMS, shared=frozenset({"sum"})),
-    Recipe("cross_entropy", "cross entropy by hand", WRITTEN_LOSSES, _reduction),
-    Recipe("linear_cross_entropy", "linear and cross entropy",
-           tuple(_with_product(t) for t in (TORCH_LOSS, *WRITTEN_LOSSES)), _reduction),
     Recipe("kl_div", "KL divergence", (KL_LOSS,)),
     Recipe("pair_loss", "loss of pairs", (PAIR_LOSS,)),
     Recipe("group_norm", "GroupNorm by hand", (GROUP_NORM,), _group_norm),

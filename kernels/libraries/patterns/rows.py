@@ -26,6 +26,7 @@ from kernels.libraries.patterns.terms import (
     positive,
 )
 from profiler.region.graph.lowering import Graph
+from profiler.region.graph.match_model import Match, Role, node_of
 from profiler.region.graph.nodes import shape, value
 
 X, WEIGHT = Leaf("x"), Leaf("weight")
@@ -93,22 +94,14 @@ def _channel_norm(bound: Bound) -> Roles | None:
     return {"weight": None, **bound, "dim": axis}
 
 
-POWER = call("exp", call("sub", X, either(
-    call("amax", X, dim=Constant("dim"), keepdim=True), part(call("max", X, dim=Constant("dim"), keepdim=True), 0),
-)))  # fmt: skip
-SOFTMAXES: tuple[Term, ...] = (
-    call("_softmax", X, dim=Constant("dim"), half_to_float=ANY, role="result"),
-    call("div", POWER, call("sum", POWER, dim=Constant("sum_dim"), keepdim=True), role="result"),
-)
-
-
-def _softmax_axis(bound: Bound) -> Roles | None:
-    x, result = bound["x"], bound["result"]
-    cast = next((u for u in result.users if len(result.users) == 1 and "_to_copy" in str(u.target)), result)
-    widen = value(x).element_size() < value(cast).element_size()
-    axis = positive(bound["dim"], x)
-    single = axis >= 0 and positive(bound.get("sum_dim", axis), x) == axis
-    return {"x": x, "dim": axis, "widen": widen} if single and (widen or not last(axis, x)) else None
+def _softmax_axis(graph: Graph, match: Match) -> Mapping[str, Role] | None:
+    """The last axis is another kernel's, but for a result that is wider than the operand."""
+    x, result = node_of(graph, match.roles["x"]), node_of(graph, match.output)
+    if x is None or result is None:
+        return None
+    widen = value(x).element_size() < value(result).element_size()
+    axis = positive(match.roles["dim"], x)
+    return {**match.roles, "dim": axis, "widen": widen} if widen or not last(axis, x) else None
 
 
 TOP = call("topk", X, k=Constant("k"), dim=Constant("dim"), largest=True, sorted=True)
@@ -263,8 +256,7 @@ ROWS: tuple[Launcher, ...] = (
     ),
     Launcher(
         "triton:softmax_axis", "softmax_axis", "softmax_axis", ("x", "dim", "widen"), ("x",),
-        tuple(Pattern((s,)) for s in SOFTMAXES), _softmax_axis, ("x",), frozenset({"dim", "widen"}),
-        widened="widen",
+        (), None, ("x",), frozenset({"dim", "widen"}), widened="widen", recognised={"softmax": _softmax_axis},
     ),
     Launcher(
         "triton:channel_norm", "channel_norm", "channel_rms_norm", ("x", "weight", "dim", "eps"), ("x",),

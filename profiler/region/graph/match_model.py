@@ -50,6 +50,13 @@ def role(graph: Graph, node: object) -> Role:
     return node.name
 
 
+def node_of(graph: Graph, name: Role) -> Node | None:
+    """The node that a role names, an input's among them."""
+    holders = [n for n in graph.module.graph.nodes if n.op == "placeholder"]
+    inputs = {given: n for n, (given, _) in zip(holders, graph.inputs, strict=True)}
+    return inputs.get(str(name)) or next((n for n, _ in graph.named_calls if n.name == name), None)
+
+
 def operation_names(graph: Graph, nodes: Iterable[Node]) -> frozenset[str]:
     """Names of the operations among these nodes; views and casts between them included by the caller."""
     names = {o.name for o in graph.operations}
