@@ -84,9 +84,9 @@ def agrees(match: Match, values: Values) -> bool:
     made = values[match.output]
     made = made[0] if isinstance(made, (tuple, list)) else made
     wanted = reference(roles)
-    return made.numel() == wanted.numel() and torch.allclose(
-        made, wanted.reshape(made.shape), rtol=1e-4, atol=1e-6, equal_nan=True
-    )
+    if made.numel() != wanted.numel():
+        return False
+    return torch.allclose(made, wanted.reshape(made.shape), rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def _attention(r: Mapping[str, Any]) -> torch.Tensor:
@@ -103,7 +103,8 @@ def _attention(r: Mapping[str, Any]) -> torch.Tensor:
         scores = scores + mask
     elif mask is not None:
         scores = scores.masked_fill(mask if r["mask_kind"] == "drop" else ~mask, float("-inf"))
-    return torch.softmax(scores, -1) @ v
+    result: torch.Tensor = torch.softmax(scores, -1) @ v
+    return result
 
 
 def _rope(r: Mapping[str, Any]) -> torch.Tensor:

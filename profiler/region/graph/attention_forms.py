@@ -101,10 +101,12 @@ def _mask(found: Found) -> Roles | None:
 def _shown_mask(keep: Value, found: Found) -> Roles | None:
     """The mask as some node has it: what is kept, what is dropped, or what is added."""
     table = found.values.table
-    ways = ((keep, "keep"), (negated(table, keep), "drop"),
-            (table.make("added_mask", (keep,), (), keep.shape), "additive"))  # fmt: skip
+    added = table.make("added_mask", (keep,), (), keep.shape)
     inner = keep.args[0] if keep.op == "reshape" else keep
-    return next(({"mask": m, "mask_kind": kind} for m, kind in (*ways, (inner, "keep")) if m.nodes), None)
+    for mask, kind in ((keep, "keep"), (negated(table, keep), "drop"), (added, "additive"), (inner, "keep")):
+        if mask.nodes:
+            return {"mask": mask, "mask_kind": kind}
+    return None
 
 
 def is_causal(keep: Value, table: Table) -> bool:
@@ -116,7 +118,7 @@ def is_causal(keep: Value, table: Table) -> bool:
     return difference.constant == 0 and places == {("iota", (-2,)): 1.0, ("iota", (-1,)): -1.0}
 
 
-_QKV = {"q": HEADS, "k": KEYS, "v": KEYS, "scale": Number()}
+_QKV: dict[str, Given | Number] = {"q": HEADS, "k": KEYS, "v": KEYS, "scale": Number()}
 
 
 _MORE: dict[Callable[..., Tensor], dict[str, Given | Number]] = {

@@ -152,10 +152,10 @@ def _loss_roles(reduction: str) -> Settled:
     return settled
 
 
-_NUMBERS = {"x": X, "eps": Number()}
-_PAIR = {"a": X, "b": X}
-_ROTARY = {"x": Given((2, 3, 4, 8)), "cos": Given((4, 8)), "sin": Given((4, 8))}
-_LOGITS = {"x": Given((4, 8)), "target": Given((4,), torch.int64)}
+_NUMBERS: dict[str, Given | Number] = {"x": X, "eps": Number()}
+_PAIR: dict[str, Given | Number] = {"a": X, "b": X}
+_ROTARY: dict[str, Given | Number] = {"x": Given((2, 3, 4, 8)), "cos": Given((4, 8)), "sin": Given((4, 8))}
+_LOGITS: dict[str, Given | Number] = {"x": Given((4, 8)), "target": Given((4,), torch.int64)}
 
 
 FORMS: tuple[Pattern, ...] = (

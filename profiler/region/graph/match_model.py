@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from torch.fx import Node
@@ -30,9 +30,6 @@ class Match:
     operations: frozenset[str]
     output: str
     roles: dict[str, Role]
-
-
-Matcher = Callable[[Graph], Iterable[Match]]
 
 
 def calls(graph: Graph, *names: str) -> Iterator[Node]:

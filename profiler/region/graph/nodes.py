@@ -64,21 +64,6 @@ def behind_casts(node: object) -> object:
     return node
 
 
-BATCH_VIEWS = ("view", "_unsafe_view", "expand", "reshape")
-
-
-def behind_batch_views(node: object) -> object:
-    """The node behind casts and the views with which matmul folds batch dimensions: rows and columns stay."""
-    while is_call(node, *CASTS) or (is_call(node, *BATCH_VIEWS) and shape(node)[-2:] == shape(node.args[0])[-2:]):
-        node = node.args[0]
-    return node
-
-
-def keeps_dim(reduced: object, source: object) -> bool:
-    """The reduction over the last dimension kept it, so that it broadcasts back along rows."""
-    return len(shape(reduced)) == len(shape(source)) and shape(reduced)[-1] == 1
-
-
 def same(a: object, b: object) -> bool:
     """Both are the same values, up to casts: the same node, or the same small expression written twice."""
     return _alike(behind_casts(a), behind_casts(b), depth=3)
@@ -104,12 +89,6 @@ def number(node: object) -> float | None:
 def operands(node: Node) -> tuple[object, object]:
     """Both operands of a binary operation."""
     return node.args[0], node.args[1]
-
-
-def last_dim_only(node: Node) -> bool:
-    """A reduction over exactly the last dimension."""
-    rank = len(shape(node.args[0]))
-    return [d % rank for d in integers(argument(node, 1, "dim"))] == [rank - 1] if rank else False
 
 
 def users(node: Node, *names: str) -> list[Node]:

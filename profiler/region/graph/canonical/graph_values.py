@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch.fx import Node
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.region.graph.canonical.operations import Made, canonical, hashable, schema_names
 from profiler.region.graph.canonical.values import Shape, Table, Value
@@ -46,7 +47,8 @@ def call_value(table: Table, target: Any, name: str, args: Any, kwargs: Any, res
     known = canonical(Made(table, name, given, result, fakes))
     if known is not None:
         return known
-    return unknown(table, str(target), given, result)
+    draws = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    return unknown(table, str(target), given | ({"": id(result)} if draws else {}), result)
 
 
 def unknown(table: Table, op: str, given: Mapping[str, Any], result: Any) -> Result:
@@ -129,11 +131,11 @@ def _call(table: Table, node: Node, values: dict[Node, Result]) -> Result:
     return call_value(table, node.target, name_of(node), args, kwargs, node.meta.get("val"), sources)
 
 
-class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Interprets what a function does to tensors without data, as it does it."""
 
     def __init__(self, table: Table) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self._values: dict[int, Value] = {}
         self._kept: list[torch.Tensor] = []

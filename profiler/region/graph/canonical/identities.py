@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from math import log, prod, sqrt
+from math import prod, sqrt
 
 from profiler.region.graph.canonical.values import Product, Shape, Table, Total, Value, as_product, as_total, near
 
@@ -204,8 +204,3 @@ def negated(table: Table, mask: Value) -> Value:
 def nonnegative(table: Table, difference: Value, shape: Shape) -> Value:
     """difference >= 0, of whole numbers."""
     return table.make("nonnegative", (difference,), (), shape)
-
-
-def natural(factor: float) -> float:
-    """exp2's and log2's factor."""
-    return factor * log(2.0)

@@ -71,9 +71,16 @@ def plain(table: Table, value: Value) -> Value:
         if value.op == "expand" or (value.op == "reshape" and _leading_ones(value)):
             value = value.args[0]
         elif value.op == "full":
-            return table.number(float(cast(float, value.attrs[0])))
+            return table.number(full_of(value))
         else:
             return value
+
+
+def full_of(value: Value) -> float:
+    """The number that a constant has everywhere."""
+    number = value.attrs[0]
+    assert isinstance(number, float)
+    return number
 
 
 def _leading_ones(value: Value) -> bool:
@@ -89,7 +96,7 @@ def elementwise(table: Table, function: Callable[..., Value], operands: Sequence
         inner = function(*(v.args[0] if v.op == "reshape" else v for v in values))
         return fitted(table, table.reshape(inner, shape), shape)
     tensors = [v for v in values if v.op != "number"]
-    if len(tensors) == 1 and tensors[0].op == "reshape" and _of_scores(tensors[0].args[0]):
+    if len(tensors) == 1 and tensors[0].op == "reshape" and tensors[0].args[0].scores:
         inner = function(*(v.args[0] if v is tensors[0] else v for v in values))
         return fitted(table, table.reshape(inner, tensors[0].shape), shape)
     source = next((v for v in values if v.op == "reshape" and _keeps_rows(v)), None)
@@ -118,14 +125,7 @@ def _all_squeezed(values: Sequence[Value]) -> bool:
 def _keeps_rows(value: Value) -> bool:
     """A view that puts leading axes together or apart; rows and columns, two axes or more behind them, stay."""
     inner = value.args[0]
-    return _of_scores(inner) and len(inner.shape) > 2 and len(value.shape) > 2 and inner.shape[-2:] == value.shape[-2:]
-
-
-def _of_scores(value: Value) -> bool:
-    """What a batch of products gives, and what is made of its numbers one by one: its views are no part of it."""
-    if value.op in ("total", "product"):
-        return any(map(_of_scores, value.args))
-    return value.op in ("matmul", "softmax", "hidden", "dropout") and len(value.shape) > 2
+    return inner.scores and len(inner.shape) > 2 and len(value.shape) > 2 and inner.shape[-2:] == value.shape[-2:]
 
 
 def _in_shape_of(table: Table, value: Value, source: Value) -> Value | None:
@@ -156,7 +156,16 @@ def operand(table: Table, given: object) -> Value:
     """An argument as a value: numbers too."""
     if isinstance(given, Value):
         return given
-    return table.number(float(cast(float, given)))
+    number = plain_number(given)
+    return table.make("constant", (), (str(given),)) if number is None else table.number(number)
+
+
+def plain_number(given: object) -> float | None:
+    """A real number of a size that a float has."""
+    try:
+        return float(given) if isinstance(given, (int, float)) else None
+    except OverflowError:
+        return None
 
 
 def _float_result(made: Made) -> bool:
@@ -210,7 +219,7 @@ def _power(made: Made) -> Value | None:
     return elementwise(table, lambda a: table.power(a, float(exponent)), (base,), made.shape)
 
 
-@rule("exp", "exp2", "log", "erf", "tanh", "sigmoid", "silu", "relu", "sin", "cos")
+@rule("exp", "exp2", "log", "erf", "tanh", "sigmoid", "silu", "sin", "cos")
 def _function(made: Made) -> Value:
     table, name = made.table, made.name.removesuffix("2")
     factor = log(2.0) if made.name == "exp2" else 1.0
@@ -287,7 +296,7 @@ def _softmax(made: Made) -> Value | None:
     if made.name == "logsumexp":
         return table.reduced("logsumexp", x, axes, bool(made.given.get("keepdim", False)))
     name = "log_softmax" if made.name == "_log_softmax" else "softmax"
-    if axis == -1 and x.op == "reshape" and _of_scores(x.args[0]) and x.shape[-1] == x.args[0].shape[-1]:
+    if axis == -1 and x.op == "reshape" and x.args[0].scores and x.shape[-1] == x.args[0].shape[-1]:
         inner = x.args[0]
         return table.reshape(table.make(name, (inner,), (axis,), inner.shape), x.shape)
     return table.make(name, (x,), (axis,), x.shape)
@@ -379,7 +388,7 @@ def _cast(made: Made) -> Value:
     ):
         return x
     if x.op in ("full", "number"):
-        return made.table.make("full", (), (float(cast(float, x.attrs[0])),), made.shape)
+        return made.table.make("full", (), (full_of(x),), made.shape)
     return made.table.make("cast", (x,), (str(after).removeprefix("torch."),), made.shape)
 
 
@@ -401,9 +410,8 @@ def _cast(made: Made) -> Value:
 def _full(made: Made) -> Value | None:
     fixed = 1.0 if "ones" in made.name else 0.0 if "zeros" in made.name else None
     number = made.given.get("fill_value", made.given.get("s")) if fixed is None else fixed
-    if isinstance(number, Value):
-        return None
-    return made.table.make("full", (), (float(cast(float, number)),), made.shape)
+    number = plain_number(number)
+    return None if number is None else made.table.make("full", (), (number,), made.shape)
 
 
 @rule("arange")
@@ -426,7 +434,7 @@ def _triangle(made: Made) -> Value | None:
     sign, diagonal = (1.0 if made.name == "tril" else -1.0), made.integer("diagonal", 0)
     offset = table.number(sign * diagonal)
     inside = nonnegative(table, table.plus((row, sign), (column, -sign), (offset, 1.0)), (rows, columns))
-    number = cast(float, x.attrs[0])
+    number = full_of(x)
     if number == 1:
         return inside
     return table.make("added_mask", (negated(table, inside),), (), (rows, columns)) if number <= LEAST else None
@@ -470,8 +478,8 @@ def _constant(table: Table, given: object) -> float | None:
     """The number that an argument is everywhere."""
     if isinstance(given, Value):
         value = plain(table, given)
-        return float(cast(float, value.attrs[0])) if value.op == "number" else None
-    return float(cast(float, given))
+        return full_of(value) if value.op == "number" else None
+    return plain_number(given)
 
 
 @rule("where", "masked_fill")

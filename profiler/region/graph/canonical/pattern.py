@@ -64,8 +64,7 @@ class Pattern:
     spellings: functions of the given tensors and numbers, each a way to write it that canonical form does not make the
     same as another. settled: roles of what is bound, None where it only looks alike. calls: names of aten operations
     that are this by themselves; with one of them the match is no form by hand, and has `called` as title.
-    through_views: views behind the result belong to it. any_axis: see `Unifier`. shared: roles of inner results that
-    others may read too.
+    through_views: views behind the result belong to it. any_axis: see `Unifier`.
     """
 
     kind: str
@@ -77,7 +76,6 @@ class Pattern:
     called: str = ""
     through_views: bool = False
     any_axis: bool = False
-    shared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +156,7 @@ def _at(graph: Graph, values: GraphValues, spelling: _Read, unifier: Unifier, ro
         roles = pattern.settled(Found(bound, values, root))
         if roles is None:
             continue
-        matched = [
-            m for n in _starts(values, root) if (m := _told(graph, values, pattern, bound, roles, n)) is not None
-        ]
+        matched = [m for n in _starts(values, root) if (m := _told(graph, values, pattern, roles, n)) is not None]
         if matched:
             yield from matched
             return
@@ -172,7 +168,7 @@ def _starts(values: GraphValues, root: Value) -> list[Node]:
     return [n for n in nodes if not any(i in nodes for i in n.all_input_nodes)]
 
 
-def _told(graph: Graph, values: GraphValues, pattern: Pattern, bound: Bound, roles: Roles, start: Node) -> Match | None:
+def _told(graph: Graph, values: GraphValues, pattern: Pattern, roles: Roles, start: Node) -> Match | None:
     """The match in the graph's names; None where a role has no node, or something inside is read from outside."""
     output = _last(values, start, pattern.through_views)
     wanted = [v for v in roles.values() if isinstance(v, Value)]
@@ -186,15 +182,11 @@ def _told(graph: Graph, values: GraphValues, pattern: Pattern, bound: Bound, rol
             if node is None:
                 return None
             leaves[name] = node
-    shared = {n for r in pattern.shared if isinstance(v := bound.get(r), Value) for n in v.nodes}
-    inside = covered_operations(graph, output, leaves.values(), values.constant | shared)
+    inside = covered_operations(graph, output, leaves.values(), values.constant)
     if inside is None:
         return None
-    told: dict[str, Role] = {
-        name: role(graph, leaves[name]) if name in leaves else one
-        for name, one in roles.items()
-        if name in leaves or not isinstance(one, (Value, Node))
-    }
+    told: dict[str, Role] = {n: one for n, one in roles.items() if not isinstance(one, (Value, Node))}
+    told |= {name: role(graph, node) for name, node in leaves.items()}
     nodes = [n for n in graph.module.graph.nodes if n.name in inside]
     called = bool(pattern.calls) and any(name_of(n) in pattern.calls for n in nodes)
     result = output.args[0] if is_call(output, "getitem") else output

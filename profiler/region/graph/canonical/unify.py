@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from profiler.region.graph.canonical.values import (
     Product,
@@ -13,6 +14,7 @@ from profiler.region.graph.canonical.values import (
     as_product,
     as_total,
     near,
+    raised,
 )
 
 Bound = Mapping[str, "Value | float"]
@@ -175,7 +177,10 @@ class Unifier:
                 exponents[base] = left
             if not parts.coefficient or (parts.coefficient < 0 and exponent != int(exponent)):
                 return
-            factor /= parts.coefficient**exponent
+            scale = raised(parts.coefficient, exponent)
+            if not scale or not isfinite(scale):
+                return
+            factor /= scale
         exponents = {b: e for b, e in exponents.items() if e}
         role_of_factor = self.numbers.get(abs(coefficient))
         if not new:
@@ -193,7 +198,7 @@ class Unifier:
             ratio = factor / coefficient
             if ratio <= 0 and exponent != 1:
                 return
-            own = ratio if exponent == 1 else ratio ** (1 / exponent)
+            own = ratio if exponent == 1 else raised(ratio, 1 / exponent)
         made = self.table.product(Product(own, {b: e / exponent for b, e in exponents.items()}))
         if role_of_factor is None:
             yield {**bound, role: made}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isclose, isfinite
+from math import inf, isclose, isfinite
 
 import torch
 from torch.fx import Node
@@ -16,14 +16,16 @@ from torch.fx import Node
 Shape = tuple[int, ...]
 DIGITS = 12
 """Numbers that agree in so many are the same constant: the last digits depend on the order of operations."""
-MOST_PARTS = 16
+SCORES = frozenset({"matmul", "softmax", "hidden", "dropout"})
+MOST_PARTS = 8
 """A sum or product of more is one part of what it stands in: expanding long chains would take quadratic time."""
 
 
 @dataclass(eq=False, slots=True)
 class Value:
     """One value. nodes: the graph's calls and inputs that give it, up to their rounding; reshaped: those that give it
-    in another shape, elements in the same order.
+    in another shape, elements in the same order. scores: it is what a batch of products gives, or made of its numbers
+    one by one.
     """
 
     op: str
@@ -31,6 +33,7 @@ class Value:
     attrs: tuple[Hashable, ...]
     shape: Shape
     order: int
+    scores: bool = False
     nodes: tuple[Node, ...] = ()
     reshaped: tuple[Node, ...] = ()
 
@@ -86,6 +89,15 @@ def _float(number: object) -> float:
     return float(number)
 
 
+def raised(base: float, exponent: float) -> float:
+    """base ** exponent; infinity where that is no number."""
+    try:
+        result = base**exponent
+    except (OverflowError, ZeroDivisionError):
+        return inf
+    return result if isinstance(result, float) else inf
+
+
 def broadcast(shapes: Iterable[Shape]) -> Shape | None:
     """The common shape; None where there is none."""
     result: list[int] = []
@@ -113,7 +125,8 @@ class Table:
         key = (op, tuple(args), tuple(attrs), shape)
         value = self._values.get(key)
         if value is None:
-            value = self._values[key] = Value(op, tuple(args), tuple(attrs), shape, len(self._values))
+            of_scores = any(a.scores for a in args) if op in ("total", "product") else op in SCORES and len(shape) > 2
+            value = self._values[key] = Value(op, tuple(args), tuple(attrs), shape, len(self._values), of_scores)
             self.operations.add(op)
         return value
 
@@ -172,19 +185,18 @@ class Table:
         named = identities.of_power(self, value, exponent)
         if named is not None:
             return named
-        whole = exponent == int(exponent)
         parts = as_product(value)
         c = parts.coefficient
-        if c == 0 or not isfinite(c) or not isfinite(exponent):
+        if not isfinite(c) or not isfinite(exponent) or not 0 < abs(raised(abs(c), exponent)) < inf:
             return self.make("power", (value,), (exponent,), value.shape)
-        if whole:
-            return self.product(Product(c**exponent, {b: e * exponent for b, e in parts.exponents.items()}))
+        if exponent == int(exponent):
+            return self.product(Product(raised(c, exponent), {b: e * exponent for b, e in parts.exponents.items()}))
         if c < 0:
             return self.product(Product(1.0, {value: exponent}))
         inner = list(parts.exponents.items())
         if len(inner) == 1 and (inner[0][1] == 1 or abs(inner[0][1]) == 0.5):
-            return self.product(Product(c**exponent, {inner[0][0]: inner[0][1] * exponent}))
-        return self.product(Product(c**exponent, {self.product(Product(1.0, parts.exponents)): exponent}))
+            return self.product(Product(raised(c, exponent), {inner[0][0]: inner[0][1] * exponent}))
+        return self.product(Product(raised(c, exponent), {self.product(Product(1.0, parts.exponents)): exponent}))
 
     def total(self, total: Total) -> Value:
         """The sum in normal form: its largest coefficient is 1, its first term is added, and what is left is a factor

@@ -74,6 +74,7 @@ OTHER = {
         "torch.ones(6, 8, dtype=torch.bool).tril()", "torch.ones(6, 8, dtype=torch.bool).tril(1)",
     ),
     "a cast that cuts": ("x.to(torch.int32).float()", "x"),
+    "two draws": ("torch.rand_like(x)", "torch.rand_like(x) * 1.0"),
     "a call that draws": ("dropout(x, 0.5)", "dropout(x, 0.5) * 1.0"),
 }  # fmt: skip
 
