@@ -288,9 +288,12 @@ def _masks(node: ast.expr) -> Iterator[str]:
         yield "s + torch.zeros(6, 6).masked_fill(~m, float('-inf'))"
         yield "s + torch.where(m, 0.0, float('-inf'))"
         yield "s.masked_fill(~m, -1e30)"
+        yield "s.masked_fill(m.float() == 0, float('-inf'))"
+        yield "s + (1.0 - m.float()) * -1e30"
     if text == "torch.where(m, s, float('-inf'))":
         yield "s.masked_fill(~m, float('-inf'))"
         yield "s.masked_fill(torch.logical_not(m), float('-inf'))"
+        yield "s - 1e30 * (1 - m.float())"
         yield "s + torch.where(m, 0.0, float('-inf'))"
         yield "torch.where(m[None, None], s, float('-inf'))"
     if text == "torch.ones(6, 6, dtype=torch.bool).tril()":
@@ -299,6 +302,9 @@ def _masks(node: ast.expr) -> Iterator[str]:
         yield "torch.arange(6)[None, :] <= torch.arange(6).unsqueeze(-1)"
         yield "~(torch.arange(6) > torch.arange(6).view(6, 1))"
         yield "torch.tril(torch.ones(6, 6, dtype=torch.bool))"
+        yield "torch.tril(torch.ones(6, 6)).bool()"
+        yield "torch.tril(torch.ones(6, 6)) == 1"
+        yield "torch.triu(torch.ones(6, 6), diagonal=1) == 0"
 
 
 def _groups(node: ast.expr) -> Iterator[str]:

@@ -13,6 +13,7 @@ from profiler.region.graph.canonical.identities import negated
 from profiler.region.graph.canonical.pattern import Found, Given, Number, Pattern, Roles
 from profiler.region.graph.canonical.values import Table, Value, as_total
 from profiler.region.graph.match_model import Role
+from profiler.region.graph.nodes import value
 
 HEADS, MASK, BIAS = Given((2, 3, 5, 8)), Given((5, 6), torch.bool), Given((3, 5, 6))
 KEYS = Given((2, 3, 6, 8))
@@ -103,10 +104,11 @@ def _shown_mask(keep: Value, found: Found) -> Roles | None:
     table = found.values.table
     added = table.make("added_mask", (keep,), (), keep.shape)
     inner = keep.args[0] if keep.op == "reshape" else keep
-    for mask, kind in ((keep, "keep"), (negated(table, keep), "drop"), (added, "additive"), (inner, "keep")):
-        if mask.nodes:
-            return {"mask": mask, "mask_kind": kind}
-    return None
+    for mask, kind in ((keep, "keep"), (negated(table, keep), "drop"), (inner, "keep")):
+        node = next((n for n in mask.nodes if value(n).dtype == torch.bool), None)
+        if node is not None:
+            return {"mask": node, "mask_kind": kind}
+    return {"mask": added, "mask_kind": "additive"} if added.nodes else None
 
 
 def is_causal(keep: Value, table: Table) -> bool:

@@ -107,6 +107,8 @@ def _interpreted(module: torch.fx.GraphModule) -> GraphValues:
         value = values[node]
         if isinstance(value, Value):
             value.nodes = (*value.nodes, node)
+            if isinstance(fake, torch.Tensor) and fake.dtype == torch.bool:
+                table.truths.add(value)
             if value.op == "reshape":
                 value.args[0].reshaped = (*value.args[0].reshaped, node)
     results = dict.fromkeys(v for v in values.values() if isinstance(v, Value) and v.op != "input")
@@ -142,6 +144,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def bind(self, tensor: torch.Tensor, value: Value) -> None:
         self._values[id(tensor)] = value
+        if tensor.dtype == torch.bool:
+            self.table.truths.add(value)
         self._kept.append(tensor)
 
     def value(self, tensor: torch.Tensor) -> Value:

@@ -121,6 +121,9 @@ def of_total(table: Table, total: Total) -> Value | None:
             for other in total.coefficients:
                 if other.op == "pick" and other.args[0] is x and total.coefficients[other] == -c:
                     return _loss(table, total, term, other, other, c)
+        if c >= -LEAST and near(total.constant, -c) and len(total.coefficients) > 1 and table.is_truth(term):
+            rest = {t: k for t, k in total.coefficients.items() if t is not term}
+            return hidden(table, table.total(Total(0.0, rest)), term)
         if term.op == "added_mask" and c == 1 and len(total.coefficients) > 1:
             rest = {t: k for t, k in total.coefficients.items() if t is not term}
             return hidden(table, table.total(Total(total.constant, rest)), term.args[0])

@@ -387,6 +387,8 @@ def _cast(made: Made) -> Value:
         or ({before, after} <= INTEGERS and after.itemsize > 3)
     ):
         return x
+    if before == torch.bool or (after == torch.bool and made.table.is_truth(x)):
+        return x  # true is 1
     if x.op in ("full", "number"):
         return made.table.make("full", (), (full_of(x),), made.shape)
     return made.table.make("cast", (x,), (str(after).removeprefix("torch."),), made.shape)
@@ -453,6 +455,15 @@ def _compare(made: Made) -> Value | None:
     sign, less = (1.0 if made.name[0] == "g" else -1.0), (0.0 if made.name[1] == "e" else 1.0)
     difference = table.plus((first, sign), (second, -sign), (table.number(less), -1.0))
     return nonnegative(table, difference, difference.shape)
+
+
+@rule("eq", "ne")
+def _equal(made: Made) -> Value | None:
+    """What is 1 or 0, held against 1 or 0: the mask, or its opposite."""
+    x, other = made.value("self"), _constant(made.table, made.given["other"])
+    if other not in (0, 1) or not made.table.is_truth(x):
+        return None
+    return x if (made.name == "eq") == (other == 1) else negated(made.table, x)
 
 
 def _both_masks(made: Made) -> bool:

@@ -119,6 +119,8 @@ class Table:
         self._values: dict[tuple[Hashable, ...], Value] = {}
         self._constants: dict[str, float] = {}
         self.operations: set[str] = set()
+        self.truths: set[Value] = set()
+        """Those that some node has as true or false: as numbers they are 1 and 0."""
 
     def make(self, op: str, args: Sequence[Value] = (), attrs: Sequence[Hashable] = (), shape: Shape = ()) -> Value:
         """A value by its operation, with no algebra."""
@@ -136,6 +138,10 @@ class Table:
     def constant(self, number: float) -> float:
         """The number as it was first met in this graph, up to its last digits."""
         return self._constants.setdefault(f"{number + 0.0:.{DIGITS}g}", number + 0.0)
+
+    def is_truth(self, value: Value) -> bool:
+        """1 or 0 everywhere."""
+        return value.op in ("nonnegative", "all_of", "not") or value in self.truths
 
     def number(self, number: float) -> Value:
         """A constant as a value."""
