@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from profiler.region.graph.canonical.identities import negated
-from profiler.region.graph.canonical.pattern import Found, Given, Number, Pattern, Roles
+from profiler.region.graph.canonical.pattern import Binding, Given, Number, Pattern, Roles
 from profiler.region.graph.canonical.values import Table, Value, as_total
 from profiler.region.graph.match_model import Role
 from profiler.region.graph.nodes import value
@@ -64,44 +64,44 @@ def _capped_masked_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap:
     return torch.softmax((torch.tanh(_scores(q, k, scale)) * cap).masked_fill(~mask, -inf), -1) @ v
 
 
-def _attention_roles(found: Found) -> Roles | None:
+def _attention_roles(binding: Binding) -> Roles | None:
     """q, k and v with their heads, what hides scores and what is added to them.
 
     causal: scores of later columns are hidden, by a mask that is made of positions: an argument of the call says it.
     """
-    q, k, v, scale = found.value("q"), found.value("k"), found.value("v"), found.number("scale")
+    q, k, v, scale = binding.value("q"), binding.value("k"), binding.value("v"), binding.number("scale")
     if not (scale > 0 and isfinite(scale)) or len({len(t.shape) for t in (q, k, v)}) != 1:
         return None
-    turned = found.values.table.turned(k)
+    turned = binding.values.table.turned(k)
     transposed = bool(k.nodes) or not turned.nodes  # else only k with rows as columns is there
     roles: dict[str, Value | Node | Role] = {
         "scale": scale, "mask": None, "mask_kind": None, "causal": False,
-        "dropout": found.number("rate") if "rate" in found.bound else 0.0,
+        "dropout": binding.number("rate") if "rate" in binding.bound else 0.0,
         "q": q, "k": k if transposed else turned, "v": v, "k_transposed": transposed,
     }  # fmt: skip
-    if "cap" in found.bound:  # cap * tanh(scores / cap)
-        roles |= {"cap": found.number("cap"), "scale": scale * found.number("cap")}
-    mask = _mask(found)
+    if "cap" in binding.bound:  # cap * tanh(scores / cap)
+        roles |= {"cap": binding.number("cap"), "scale": scale * binding.number("cap")}
+    mask = _mask(binding)
     return None if mask is None else {**roles, **mask}
 
 
-def _mask(found: Found) -> Roles | None:
+def _mask(binding: Binding) -> Roles | None:
     """mask, mask_kind and causal; None for two masks that no node puts together."""
-    keep, bias = found.bound.get("mask"), found.bound.get("bias")
+    keep, bias = binding.bound.get("mask"), binding.bound.get("bias")
     roles: Roles = {}
     if isinstance(keep, Value):
         parts = keep.args if keep.op == "all_of" and not keep.nodes else (keep,)
-        others = [p for p in parts if not is_causal(p, found.values.table)]
+        others = [p for p in parts if not is_causal(p, binding.values.table)]
         roles = {"causal": len(others) < len(parts)}
         if others:
-            shown = _shown_mask(others[0], found) if len(others) == 1 and bias is None else None
+            shown = _shown_mask(others[0], binding) if len(others) == 1 and bias is None else None
             return None if shown is None else {**roles, **shown}
     return roles if bias is None else {**roles, "mask": bias, "mask_kind": "additive"}
 
 
-def _shown_mask(keep: Value, found: Found) -> Roles | None:
+def _shown_mask(keep: Value, binding: Binding) -> Roles | None:
     """The mask as some node has it: what is kept, what is dropped, or what is added."""
-    table = found.values.table
+    table = binding.values.table
     added = table.make("added_mask", (keep,), (), keep.shape)
     inner = keep.args[0] if keep.op == "reshape" else keep
     for mask, kind in ((keep, "keep"), (negated(table, keep), "drop"), (inner, "keep")):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from profiler.region.graph.attention_forms import ATTENTIONS
-from profiler.region.graph.canonical.pattern import Found, Given, Number, Pattern, Roles, Settled
+from profiler.region.graph.canonical.pattern import Binding, Given, Number, Pattern, Roles, Settled
 from profiler.region.graph.canonical.values import Value
 
 X, VECTOR = Given((3, 4, 8)), Given((8,))
@@ -50,16 +50,16 @@ def along_rows(vector: Value, x: Value) -> bool:
     return bool(vector.shape) and vector.shape[-1] == x.shape[-1] == count
 
 
-def _norm_roles(found: Found) -> Roles | None:
-    x, eps = found.value("x"), found.number("eps")
-    vectors = {n: found.value(n) for n in ("weight", "bias") if n in found.bound}
+def _norm_roles(binding: Binding) -> Roles | None:
+    x, eps = binding.value("x"), binding.number("eps")
+    vectors = {n: binding.value(n) for n in ("weight", "bias") if n in binding.bound}
     if not (0 < eps < inf) or not x.shape or not all(along_rows(v, x) for v in vectors.values()):
         return None
     return {"x": x, "weight": None, **vectors, "eps": eps, "width": x.shape[-1]}
 
 
-def _layer_roles(found: Found) -> Roles | None:
-    roles = _norm_roles(found)
+def _layer_roles(binding: Binding) -> Roles | None:
+    roles = _norm_roles(binding)
     return None if roles is None else {"bias": None, **roles}
 
 
@@ -87,9 +87,9 @@ def _written_gelu_tanh_gate(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _gate_roles(activation: str) -> Settled:
-    def settled(found: Found) -> Roles | None:
+    def settled(binding: Binding) -> Roles | None:
         """Activation and gate come from the same place: both given, or both computed. Else `b` is a mask or a scale."""
-        a, b = found.value("a"), found.value("b")
+        a, b = binding.value("a"), binding.value("b")
         paired = (a.op == "input") == (b.op == "input")
         if a.shape != b.shape or len(a.shape) < 2 or a is b or not paired or along_rows(b, a):
             return None
@@ -101,8 +101,8 @@ def _gate_roles(activation: str) -> Settled:
     return settled
 
 
-def _plain_roles(found: Found) -> Roles | None:
-    return {"x": found.value("x")}
+def _plain_roles(binding: Binding) -> Roles | None:
+    return {"x": binding.value("x")}
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -110,8 +110,8 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
 
-def _rope_roles(found: Found) -> Roles | None:
-    x, cos, sin = (found.value(n) for n in ("x", "cos", "sin"))
+def _rope_roles(binding: Binding) -> Roles | None:
+    x, cos, sin = (binding.value(n) for n in ("x", "cos", "sin"))
     if len(x.shape) < 2 or any(t.shape[-1:] not in (x.shape[-1:], (1,)) for t in (cos, sin)):
         return None
     return {"x": x, "cos": cos, "sin": sin}
@@ -124,8 +124,8 @@ def _softmax(x: Tensor) -> Tensor:
     return torch.softmax(x, -1)
 
 
-def _softmax_roles(found: Found) -> Roles | None:
-    x, dim = found.value("x"), int(found.number("dim"))
+def _softmax_roles(binding: Binding) -> Roles | None:
+    x, dim = binding.value("x"), int(binding.number("dim"))
     return {"x": x, "dim": dim if dim == -1 else dim + len(x.shape)}
 
 
@@ -142,11 +142,11 @@ def _row_loss(x: Tensor, target: Tensor) -> Tensor:
 
 
 def _loss_roles(reduction: str) -> Settled:
-    def settled(found: Found) -> Roles | None:
-        x, target = found.value("x"), found.value("target")
+    def settled(binding: Binding) -> Roles | None:
+        x, target = binding.value("x"), binding.value("target")
         if target.shape != x.shape[:-1] or not target.shape:
             return None
-        ignored = int(found.number("ignore_index"))
+        ignored = int(binding.number("ignore_index"))
         return {"x": x, "target": target, "reduction": reduction, "ignore_index": ignored}
 
     return settled

@@ -13,6 +13,7 @@ import torch.fx
 from torch.fx import Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profiler.region.graph.canonical import identities
 from profiler.region.graph.canonical.operations import Made, canonical, hashable, schema_names
 from profiler.region.graph.canonical.values import Shape, Table, Value
 from profiler.region.graph.nodes import name_of
@@ -85,7 +86,7 @@ def graph_values(module: torch.fx.GraphModule) -> GraphValues:
 
 
 def _interpreted(module: torch.fx.GraphModule) -> GraphValues:
-    table = Table()
+    table = Table(identities)
     values: dict[Node, Result] = {}
     constant: set[Node] = set()
     for node in module.graph.nodes:

@@ -270,7 +270,7 @@ def _reduction(made: Made) -> Value | None:
 @rule("max")
 def _largest(made: Made) -> tuple[Value, ...] | None:
     x, dim = made.value("self"), made.given.get("dim")
-    if not isinstance(dim, int) or not isinstance(made.result, tuple):
+    if not isinstance(dim, int) or not isinstance(made.result, tuple) or not x.shape:
         return None
     most = made.table.reduced("amax", x, [dim], bool(made.given.get("keepdim", False)))
     return most, made.table.make("argmax", (x,), (dim % len(x.shape) - len(x.shape),), tuple(made.result[1].shape))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Node
 
+from profiler.region.graph.canonical import identities
 from profiler.region.graph.canonical.graph_values import GraphValues, Recorder, graph_values
 from profiler.region.graph.canonical.unify import Bound, Unifier
 from profiler.region.graph.canonical.values import FLOATS, Table, Value, as_product
@@ -35,11 +36,11 @@ class Number:
 
 
 Roles = Mapping[str, "Value | Node | Role"]
-Settled = Callable[["Found"], "Roles | None"]
+Settled = Callable[["Binding"], "Roles | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Binding:
     """What plays each role, before it is told in the graph's names. root: the value that is the pattern's result."""
 
     bound: Bound
@@ -47,14 +48,14 @@ class Found:
     root: Value
 
     def value(self, name: str) -> Value:
-        found = self.bound[name]
-        assert isinstance(found, Value)
-        return found
+        binding = self.bound[name]
+        assert isinstance(binding, Value)
+        return binding
 
     def number(self, name: str) -> float:
-        found = self.bound[name]
-        assert isinstance(found, float)
-        return found
+        binding = self.bound[name]
+        assert isinstance(binding, float)
+        return binding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +96,7 @@ def read(pattern: Pattern) -> tuple[_Read, ...]:
     """Its spellings in canonical form, each once."""
     reads = {}
     for spelling in pattern.spellings:
-        table = Table()
+        table = Table(identities)
         names = [n for n, g in pattern.given.items() if isinstance(g, Number)]
         numbers = dict(zip(NUMBERS, names, strict=False))
         by_role = {n: number for number, n in numbers.items()}
@@ -153,7 +154,7 @@ def _at(graph: Graph, values: GraphValues, spelling: _Read, unifier: Unifier, ro
     """The matches whose result is this value, one for each place that computes it."""
     pattern = spelling.pattern
     for bound in unifier.ways(spelling.value, root, {}):
-        roles = pattern.settled(Found(bound, values, root))
+        roles = pattern.settled(Binding(bound, values, root))
         if roles is None:
             continue
         matched = [m for n in _starts(values, root) if (m := _told(graph, values, pattern, roles, n)) is not None]

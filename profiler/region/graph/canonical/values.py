@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isclose, isfinite
+from typing import Protocol
 
 import torch
 from torch.fx import Node
@@ -112,10 +113,25 @@ def broadcast(shapes: Iterable[Shape]) -> Shape | None:
     return tuple(result)
 
 
+class Identities(Protocol):
+    """What compositions are by name: see `identities`, which is one. Each gives None where nothing is."""
+
+    def of_product(self, table: Table, product: Product, /) -> Value | None: ...
+
+    def of_power(self, table: Table, value: Value, exponent: float, /) -> Value | None: ...
+
+    def of_total(self, table: Table, total: Total, /) -> Value | None: ...
+
+    def of_reduction(
+        self, table: Table, op: str, value: Value, axes: tuple[Hashable, ...], shape: Shape, /
+    ) -> Value | None: ...
+
+
 class Table:
     """The values of one graph. What makes a value gives the one that is there, where there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, identities: Identities) -> None:
+        self._identities = identities
         self._values: dict[tuple[Hashable, ...], Value] = {}
         self._constants: dict[str, float] = {}
         self.operations: set[str] = set()
@@ -151,13 +167,11 @@ class Table:
 
     def product(self, product: Product) -> Value:
         """The product in normal form: zeros away, and the operations that are known by name."""
-        from profiler.region.graph.canonical import identities
-
         c = self.constant(product.coefficient)
         bases = {b: self.constant(e) for b, e in product.exponents.items() if e}
         if not bases or not isfinite(c):
             return self.number(c) if not bases else self.make("scaled", tuple(bases), (str(c),), ())
-        named = identities.of_product(self, Product(c, bases))
+        named = self._identities.of_product(self, Product(c, bases))
         if named is not None:
             return named
         if c == 1 and list(bases.values()) == [1.0]:
@@ -184,11 +198,9 @@ class Table:
 
     def power(self, value: Value, exponent: float) -> Value:
         """value ** exponent; exponents are multiplied where that holds for every real base."""
-        from profiler.region.graph.canonical import identities
-
         if exponent == 1:
             return value
-        named = identities.of_power(self, value, exponent)
+        named = self._identities.of_power(self, value, exponent)
         if named is not None:
             return named
         parts = as_product(value)
@@ -208,13 +220,11 @@ class Table:
         """The sum in normal form: its largest coefficient is 1, its first term is added, and what is left is a factor
         in front of it.
         """
-        from profiler.region.graph.canonical import identities
-
         terms = {t: self.constant(c) for t, c in total.coefficients.items() if c}
         constant = self.constant(total.constant)
         if not terms or not all(map(isfinite, (constant, *terms.values()))):
             return self.number(constant) if not terms else self.make("sum_of", tuple(terms), (str(constant),), ())
-        named = identities.of_total(self, Total(constant, terms))
+        named = self._identities.of_total(self, Total(constant, terms))
         if named is not None:
             return named
         if not constant and len(terms) == 1:
@@ -295,16 +305,14 @@ class Table:
         return self.reshape(made, shape)
 
     def reduction(self, op: str, value: Value, attrs: tuple[Hashable, ...], shape: Shape) -> Value:
-        from profiler.region.graph.canonical import identities
-
-        named = identities.of_reduction(self, op, value, attrs, shape)
+        named = self._identities.of_reduction(self, op, value, attrs, shape)
         return named if named is not None else self.make(op, (value,), attrs, shape)
 
     def slice(self, value: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
         """A part of an axis, by its place in parts of the axis: a half is a half at any size."""
         size = value.shape[dim]
         start, end = (max(0, min(size, p + size if p < 0 else p)) for p in (start, end))
-        if start == 0 and end == size and step == 1:
+        if not size or (start == 0 and end == size and step == 1):
             return value
         if value.op == "cat" and value.attrs[0] == dim and step == 1:
             part = self._part_of_cat(value, dim, start, end)
