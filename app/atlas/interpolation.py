@@ -8,8 +8,8 @@ extremely randomised trees on a quarter of the H200's points held out it was the
 1,242 points within 20 %: 64 %, 58 %, 59 %.
 
 Of a group's points those that are nearest to the item count: what lies behind them they hide (a local process; of 11
-groups of the H200 held out, with 64, 200 and all points, none was nearer by more than noise). An item takes 0.2 to
-millisecond, whatever a group's size.
+groups of the H200 held out, with 64, 200 and all points, none was nearer by more than noise). An item takes 0.2
+to 0.4 ms, whatever a group's size.
 """
 
 from __future__ import annotations
