@@ -33,10 +33,18 @@ def processor_s(pid: int) -> float:
     return total
 
 
-def answer(client: httpx.Client, pid: int, file: Path) -> tuple[float, float]:
+def as_another_file(content: bytes, number: int) -> bytes:
+    """The same trace in other bytes: a file that was sent before is answered at once. By gzip's own time, or spaces."""
+    if content.startswith(b"\x1f\x8b"):
+        return content[:4] + (number + 1).to_bytes(4, "little") + content[8:]
+    return content + b" " * (number + 1)
+
+
+def answer(client: httpx.Client, pid: int, file: Path, number: int) -> tuple[float, float]:
     """(processor seconds, wall seconds) from the upload until the trace is ready."""
+    content = as_another_file(file.read_bytes(), number)
     before, started = processor_s(pid), time.monotonic()
-    sent = client.post("/api/v1/traces", params={"name": file.name}, content=file.read_bytes()).raise_for_status()
+    sent = client.post("/api/v1/traces", params={"name": file.name}, content=content).raise_for_status()
     trace = sent.json()
     while trace["status"] == "reading":
         trace = client.get(f"/api/v1/traces/{sent.json()['id']}", params={"wait": 60}).raise_for_status().json()
@@ -57,7 +65,7 @@ def main() -> None:
         httpx.Client(base_url=served.url, timeout=ANSWER_S) as client,
     ):
         for file in arguments.files:
-            rounds = [answer(client, served.pid, file) for _ in range(arguments.rounds + 1)][1:]
+            rounds = [answer(client, served.pid, file, n) for n in range(arguments.rounds + 1)][1:]
             work_s, wall_s = (statistics.median(column) for column in zip(*rounds, strict=True))
             print(f"{file.name}: {work_s:.2f} s of processors, {wall_s:.2f} s on the clock", flush=True)
 
