@@ -514,11 +514,6 @@ BY_NAME = {criterion.name: criterion for criterion in CRITERIA}
 NAMES = tuple(BY_NAME)
 
 
-def judge(case: Case) -> tuple[Criterion, ...]:
-    """All criteria in order."""
-    return tuple(criterion(case) for criterion in CRITERIA)
-
-
 def figure(value: object, name: str) -> str:
     """A criterion's value or threshold with its unit, such as µs, per cent, or times the minimum traffic."""
     criterion = BY_NAME.get(name)

@@ -55,8 +55,8 @@ NEW_COVERS = "quantised_batch"
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One number that can be moved. moved(value): the decision inputs with it in place; where the verdict on them has to
-    be the same, those of now.
+    """One number that can be moved. moved(value): the decision inputs with it in place; those of now, where the verdict
+    on them has to be the same.
 
     words(at, up): how it is said, such as "with a share of the step under 0.7 %". low, high: as far as it can go.
     """

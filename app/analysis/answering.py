@@ -47,7 +47,19 @@ KEPT = 4
 FORGET_EVERY = 16
 """Questions after which what torch keeps of them is dropped."""
 
-WARM_UP = "x: f32[64, 64]\nw: f32[64, 64]\ny = relu(x @ w + 1.0)\nreturn y\n"
+WARM_UP = """
+x: bf16[4, 64, 128].requires_grad
+w: bf16[128, 128].requires_grad
+g: bf16[128].requires_grad
+t: i64[256]
+h = F.layer_norm(x, (128,), g, g)
+q = F.linear(h, w, g).view(4, 64, 4, 32).transpose(1, 2)
+a = F.scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(4, 64, 128)
+m = F.dropout(F.gelu(a @ w), 0.1) + x
+s = m.float().softmax(-1)
+return m, F.cross_entropy(s.view(256, 128), t)
+"""
+"""What models are made of, with its backward: what torch looks up, compiles and remembers at the first call of each."""
 
 _prepared: Recent[AnalyzedRegion] = Recent(KEPT)
 

@@ -8,8 +8,8 @@ extremely randomised trees on a quarter of the H200's points held out it was the
 1,242 points within 20 %: 64 %, 58 %, 59 %.
 
 Of a group's points those that are nearest to the item count: what lies behind them they hide (a local process; of 11
-groups of the H200 held out, with 64, 200 and all points, none was nearer by more than noise). An item takes a
-millisecond, whatever a group's size.
+groups of the H200 held out, with 64, 200 and all points, none was nearer by more than noise). An item takes 0.2
+to 0.4 ms, whatever a group's size.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class Interpolation:
         if len(placed) > 2 * NEAREST:
             # As |p|² - 2 pq + |q|², which is quick and off by some rounding: what it leaves out is farther for sure.
             about = self._squares - 2 * (placed @ row[0])
-            least, slack = np.partition(about, NEAREST - 1)[NEAREST - 1], ROUNDING * (self._farthest + float((row * row).sum()))
-            kept = np.flatnonzero(about <= least + slack)
+            slack = ROUNDING * (self._farthest + float((row * row).sum()))
+            kept = np.flatnonzero(about <= np.partition(about, NEAREST - 1)[NEAREST - 1] + slack)
             placed = placed[kept]
         offsets = placed - row
         squares = (offsets * offsets).sum(1)

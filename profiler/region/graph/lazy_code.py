@@ -1,4 +1,4 @@
-"""Graph modules without their code: torch writes and compiles the Python of each, a millisecond, whoever runs it."""
+"""Graph modules without their code: torch writes and compiles the Python of each at once, which takes a millisecond."""
 
 from __future__ import annotations
 

@@ -48,16 +48,16 @@ def traced(
     return graph_module(torch.nn.Module(), tracer.graph)
 
 
-class _Tracer(TorchDispatchMode):
-    """Records each call. nodes: of every tensor that was seen, by its identity; tensors: kept, so that none gets it."""
+class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records each call. nodes: of every tensor that was seen, by its identity: no other has it while it is held."""
 
     def __init__(self, told: Callable[[], Custom | None], parts: Mapping[object, Callable[..., object]]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.parts = parts
         self.graph = torch.fx.Graph()
         self.told = told
         self.nodes: dict[int, torch.fx.Node] = {}
-        self.tensors: list[torch.Tensor] = []
+        self.held: list[torch.Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -80,11 +80,14 @@ class _Tracer(TorchDispatchMode):
                 return result
         node_args, node_kwargs = map_aggregate(tuple(args), self.node_of), map_aggregate(dict(kwargs), self.node_of)
         name = self.graph._target_to_str(func.overloadpacket.__name__)
-        node = self.graph.create_node("call_function", func, node_args, node_kwargs, name)  # type: ignore[arg-type]
+        node = self.graph.create_node("call_function", func, node_args, node_kwargs, name)
         result = func(*args, **kwargs)
-        self.track(node, result, self.told())
-        if kind == _FACTORY:
-            self.let_go(node, result)
+        if kind == _FACTORY and isinstance(result, torch.Tensor):
+            # Not held: of a factory's tensor that another holds torch makes a copy, and that would be one more call.
+            self.nodes[id(result)] = node
+            self.describe(node, result.detach(), self.told())
+        else:
+            self.track(node, result, self.told())
         return result
 
     def node_of(self, value: Any) -> Any:
@@ -98,20 +101,19 @@ class _Tracer(TorchDispatchMode):
 
     def track(self, node: torch.fx.Node, value: object, custom: Custom | None = None) -> None:
         """Keep a result, and make a node for each part of one that has parts."""
-        if custom is not None:
-            node.meta["custom"] = custom
-        node.meta["val"] = value
+        self.describe(node, value, custom)
         if isinstance(value, torch.Tensor):
             self.nodes[id(value)] = node
-            self.tensors.append(value)
+            self.held.append(value)
         elif isinstance(value, tuple | list):
             for place, part in enumerate(value):
                 self.track(self.graph.call_function(operator.getitem, (node, place)), part, custom)
 
-    def let_go(self, node: torch.fx.Node, made: object) -> None:
-        """Nothing here holds what a factory made: of a tensor that another holds torch makes a copy first, one more call."""
-        node.meta["val"] = map_aggregate(made, lambda v: v.detach() if isinstance(v, torch.Tensor) else v)
-        self.tensors = [t for t in self.tensors if t is not made]
+    def describe(self, node: torch.fx.Node, value: object, custom: Custom | None) -> None:
+        """What is read of a node."""
+        if custom is not None:
+            node.meta["custom"] = custom
+        node.meta["val"] = value
 
     def detach(self) -> None:
         """Nodes keep what a tensor is, not what autograd would make of it."""

@@ -57,7 +57,7 @@ def test_a_text_is_read_once_and_each_of_its_graphs_is_made_once(
     """Of forward and backward there is a graph of what was written as well, in which patterns are looked for."""
     text = form.replace("1{n}", "96")
     reads = counted(monkeypatch, syntax, "read")
-    lowered = counted(monkeypatch, lowering, "lower")
+    lowered = counted(monkeypatch, lowering, "_traced")
     for request in questions(text):
         answering.answer(request, DEFAULTS)
     assert reads == [text]

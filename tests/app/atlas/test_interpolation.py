@@ -84,3 +84,17 @@ def test_points_of_another_device_are_not_counted_as_its_own() -> None:
     )  # fmt: skip
     assert known.own == 2
     assert made(60).own == 60
+
+
+@pytest.mark.parametrize("count", [NEAREST // 2, 2 * NEAREST, 2 * NEAREST + 1, 1500])
+def test_of_many_points_the_nearest_are_those_that_sorting_all_gives_and_equal_ones_in_their_order(count: int) -> None:
+    rng = np.random.RandomState(3)
+    points = rng.randint(0, 6, (count, 2)).astype(float)  # on a grid: most are as far as many others
+    known = Interpolation(NAMES, points, points[:, 0], points[:, 1], np.array([0.8, 1.5]), 0.9, 0.05)
+    for place in ((2.0, 3.0), (2.5, 2.5), (-40.0, 1e4)):
+        row = known._place(np.array([place]))
+        offsets = known._place(points) - row
+        by_sorting = np.argsort((offsets * offsets).sum(1), kind="stable")[:NEAREST]
+        numbers, squares = known._nearest(row)
+        assert numbers.tolist() == by_sorting.tolist()
+        assert squares.tolist() == (offsets[by_sorting] ** 2).sum(1).tolist()
