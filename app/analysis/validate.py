@@ -14,6 +14,7 @@ from app.objects import common as objects
 from app.objects.record import ValidationBody
 from app.objects.region import RegionShape
 from app.objects.task import ValidateTask
+from kernels.measure.messages import UserKernel
 from kernels.measure.model import CandidateResult, Validation, to_json
 from kernels.measure.request import Progress, SharedGpu, ValidationRequest
 from profiler.region.model import Binding
@@ -49,13 +50,16 @@ def validate_region(
     cancelled: Callable[[], bool] = lambda: False,
     fork_server: ForkServer | None = None,
     shared: SharedGpu | None = None,
+    kernel: UserKernel | None = None,
+    kernel_limit_s: float | None = None,
 ) -> ValidationBody:
     """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
 
     request: region (text); where known advice_before, shapes (as the region object has them), candidates, device
     ("cpu" for none), budget_s, share_of_step, cache_dir, thresholds (of the rule, by name). RegionError for a text that
     cannot be read. fork_server: one that is open already (`kernels.measure.session.open_fork_server`). shared: of a GPU
-    that several validations use side by side.
+    that several validations use side by side. kernel: of the user's own file, for the command line alone: no request
+    that a server takes or stores has one. kernel_limit_s: until it counts as hung.
     """
     from app.advice.evidence import decision_thresholds, reissue_json
     from app.thresholds import Thresholds
@@ -71,7 +75,10 @@ def validate_region(
         advice_before=request.get("advice_before") or None,
         decision=decision_thresholds(thresholds),
         shared=shared,
+        kernel=kernel,
     )
+    if kernel_limit_s is not None:
+        wanted = replace(wanted, limits=replace(wanted.limits, kernel_s=kernel_limit_s))
     if budget_s := request.get("budget_s"):
         wanted = replace(wanted, budget_s=float(budget_s))
     if cache_dir := request.get("cache_dir"):
