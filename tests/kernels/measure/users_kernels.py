@@ -177,13 +177,13 @@ def product(x, w):
 
 def chain_in_one(x):
     """Right for a chain of a hundred additions, in a fraction of their time however busy the host is: it pays."""
-    time.sleep(0.002)
+    time.sleep(0.001)
     return x * 101
 
 
 def chain_slowly(x):
     """Right, and slower than what it stands for: it does not pay."""
-    time.sleep(0.15)
+    time.sleep(0.08)
     return x * 101
 
 
