@@ -40,9 +40,7 @@ def reissue(
     """
     embedded = {k: v for k, v in to_json(validation).items() if k not in LEFT_OUT}
     timed = [
-        c
-        for c in validation.candidates
-        if c.status == TIMED and c.time_us is not None and not is_users_kernel(c.name)
+        c for c in validation.candidates if c.status == TIMED and c.time_us is not None and not is_users_kernel(c.name)
     ]
     share = share_of_step if share_of_step is not None else _share(advice)
     decided = _decide(advice, validation, timed, share, settings)

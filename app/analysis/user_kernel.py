@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,10 @@ class NamedKernel:
 
     @property
     def source(self) -> str:
-        """As stacks tell a place: `my_kernels.py:12 rms_norm`."""
-        return f"{self.given.rpartition(':')[0]}:{self.line} {self.kernel.function}"
+        """As stacks tell a place, from where the command runs: `src/my_kernels.py:12 rms_norm`."""
+        relative = os.path.relpath(self.kernel.path)
+        file = self.given.rpartition(":")[0] if relative.startswith("..") else relative
+        return f"{file}:{self.line} {self.kernel.function}"
 
 
 def named_kernel(given: str, folder: Path) -> NamedKernel:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from kernels.measure.processes.processes import ForkServer
 
 
+KERNEL_SHARE = 0.4
+"""Of the budget, that the user's kernel may take to compile and be checked: building ends before the budget does."""
+
+
 def bindings(shapes: list[RegionShape] | None) -> tuple[Binding, ...]:
     """A region's `shapes` as Bindings: [{"binding": {"N": 37}, "calls": 3.0, "time_us_per_step": None}, ...]."""
     return tuple(
@@ -59,7 +63,8 @@ def validate_region(
     ("cpu" for none), budget_s, share_of_step, cache_dir, thresholds (of the rule, by name). RegionError for a text that
     cannot be read. fork_server: one that is open already (`kernels.measure.session.open_fork_server`). shared: of a GPU
     that several validations use side by side. kernel: of the user's own file, for the command line alone: no request
-    that a server takes or stores has one. kernel_limit_s: until it counts as hung.
+    that a server takes or stores has one. kernel_limit_s: until it counts as hung; by default 120, and 0.4 of the
+    budget at most.
     """
     from app.advice.evidence import decision_thresholds, reissue_json
     from app.thresholds import Thresholds
@@ -77,10 +82,11 @@ def validate_region(
         shared=shared,
         kernel=kernel,
     )
-    if kernel_limit_s is not None:
-        wanted = replace(wanted, limits=replace(wanted.limits, kernel_s=kernel_limit_s))
     if budget_s := request.get("budget_s"):
         wanted = replace(wanted, budget_s=float(budget_s))
+    if kernel is not None:  # a hang is told as one, and not as a budget that was used up
+        limit_s = kernel_limit_s or min(wanted.limits.kernel_s, KERNEL_SHARE * wanted.budget_s)
+        wanted = replace(wanted, limits=replace(wanted.limits, kernel_s=limit_s))
     if cache_dir := request.get("cache_dir"):
         wanted = replace(wanted, cache_dir=str(cache_dir))
 

@@ -7,8 +7,8 @@ An assertion is `off`, `warn` or `error`, alone or with options:
     compile-fuses = { level = "error", min_share = 0.05 }
     "beats:rms_norm" = ["error", { candidate = "triton:rms_norm", over = "compile" }]
 
-What follows a colon only tells assertions of one kind apart. A file that the command line reads may also name kernels of
-its repository, which are run; a server takes none:
+What follows a colon only tells assertions of one kind apart. A file that the command line reads may also name kernels
+of its repository, which are run; a server takes none:
 
     [[kernels]]
     name = "our norm"

@@ -36,9 +36,7 @@ def judge(
     of_kernels = {j.named.check.name: j for j in kernels if j.verdict is not None}
     for check in config.kernels:
         judged_kernel = of_kernels.get(check.name)
-        rows.append(
-            (check, *findings(judged_kernel)) if judged_kernel else (replace(check, level="off"), [], [])
-        )
+        rows.append((check, *findings(judged_kernel)) if judged_kernel else (replace(check, level="off"), [], []))
     unread = [
         Unmeasured("", "error", s.name, "", f"cannot be read: {s.error}")
         for s in (*subjects, *((baseline,) if baseline else ()))

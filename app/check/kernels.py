@@ -5,10 +5,12 @@ For the command line alone: the files are the repository's and run with the righ
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.analysis.user_kernel import NamedKernel, UserKernelError, named_kernel, verdict_of
 from app.check.config import Config, ConfigError, KernelCheck
@@ -22,6 +24,9 @@ from app.thresholds import Thresholds
 from profiler.hardware import find_device
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
+
+if TYPE_CHECKING:
+    from kernels.measure.processes.processes import ForkServer
 
 Say = Callable[[Mapping[str, object]], None]
 
@@ -93,25 +98,31 @@ def measure_kernels(
     gpu: this host's. Where it is none of a kernel's devices, that kernel is left alone.
     """
     from app.analysis.validate import validate_region
+    from kernels.measure.session import open_fork_server
 
     judged: list[JudgedKernel] = []
-    for each in named:
-        name, devices = each.check.name, each.check.devices
-        if gpu is not None and devices and find_device(gpu) not in [find_device(d) for d in devices]:
-            say({"phase": "measuring", "message": f"{name}: not on {gpu}, only on {', '.join(devices)}"})
-            judged.append(JudgedKernel(each))
-            continue
+    with contextlib.ExitStack() as stack:
+        fork_server: ForkServer | None = None
+        for each in named:
+            name, devices = each.check.name, each.check.devices
+            if gpu is not None and devices and find_device(gpu) not in [find_device(d) for d in devices]:
+                say({"phase": "measuring", "message": f"{name}: not on {gpu}, only on {', '.join(devices)}"})
+                judged.append(JudgedKernel(each))
+                continue
 
-        def tell(progress: Progress, name: str = name) -> None:
-            say({**progress, "phase": "measuring", "message": f"{name}: {progress.get('message') or ''}"})
+            def tell(progress: Progress, name: str = name) -> None:
+                say({**progress, "phase": "measuring", "message": f"{name}: {progress.get('message') or ''}"})
 
-        request: ValidateTask = {
-            "region": each.text,
-            "budget_s": budget_s,
-            "thresholds": dataclasses.asdict(thresholds),
-        }
-        validation = validate_region(request, on_progress=tell, cancelled=cancelled, kernel=each.kernel.kernel)
-        judged.append(JudgedKernel(each, validation, verdict_of(validation, thresholds)))
+            request: ValidateTask = {
+                "region": each.text,
+                "budget_s": budget_s,
+                "thresholds": dataclasses.asdict(thresholds),
+            }
+            fork_server = fork_server or stack.enter_context(open_fork_server())
+            validation = validate_region(
+                request, on_progress=tell, cancelled=cancelled, fork_server=fork_server, kernel=each.kernel.kernel
+            )
+            judged.append(JudgedKernel(each, validation, verdict_of(validation, thresholds)))
     return judged
 
 

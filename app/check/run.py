@@ -78,8 +78,8 @@ def check_config(
 ) -> Report:
     """The report, as `judge` makes it. folder: of the configuration's file, where kernels are named in it.
 
-    Raises ConfigError for kernels that are not there, RegionError for a text that cannot be read, DeviceUnknownError. A trace that cannot be read makes its subject
-    unmeasured.
+    Raises ConfigError for kernels that are not there, RegionError for a text that cannot be read, DeviceUnknownError. A
+    trace that cannot be read makes its subject unmeasured.
     """
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
     kernels = named_checks(config, folder) if folder is not None else []

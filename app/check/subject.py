@@ -13,7 +13,8 @@ from app.objects.trace import AnyTrace, SlimTrace
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One trace, one region by itself, or one kernel of the repository. error: why it could not be read; then body is empty.
+    """One trace, one region by itself, or one kernel of the repository. error: why it could not be read; then body is
+    empty.
 
     body: the trace, or the one region with its device. unmeasured: the region's place -> why it could not be measured.
     """
