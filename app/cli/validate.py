@@ -52,8 +52,8 @@ def add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="measure this function too and say whether to keep it: docs/own-kernel.md. It takes the region's inputs"
         " as tensors, in the order of the region's text, and returns its output, or a tuple of its outputs in the order"
         " of the return line; where an input requires gradients, autograd must get through it. The file is run, with"
-        " your rights, in a process of its own. Exit status: 0 keep it, 3 delete it, 4 wrong, 5 it cheats, 6 it crashed,"
-        " 7 it hung, 2 could not be timed",
+        " your rights, in a process of its own. Exit status: 0 keep it, 3 delete it, 4 wrong, 5 it cheats, 6 it"
+        " crashed, 7 it hung, 2 could not be timed",
     )  # fmt: skip
     validate.add_argument(
         "--kernel-limit",
