@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 
 from kernels.measure.messages import LEFT_RUNNING, REPLACED
 from kernels.measure.model import CandidateResult, Interval, ShapeResult, Validation, is_users_kernel
-from kernels.measure.outcome import Thresholds, deciding_us, host_paced
-from kernels.measure.records import ABLATIONS, KEPT, NOT_RUN, label_of
+from kernels.measure.outcome import Thresholds, deciding_us
+from kernels.measure.records import ABLATIONS, KEPT, LAUNCH_BOUND, NOT_RUN, label_of
 from profiler.region.language.text import parse
 
 Verdict: TypeAlias = Literal["keep", "delete", "wrong", "cheats", "crashed", "hung", "unmeasured"]
@@ -119,8 +119,9 @@ def _timed(mine: CandidateResult, validation: Validation, thresholds: Thresholds
     kernel = min((c for c in others if c.tool == "triton"), key=lambda c: deciding_us(c, by), default=None)
     if kernel is not None and deciding_us(kernel, by) * (1 + thresholds.tie) < deciding_us(mine, by):
         told.append(f"{kernel.name}, a kernel as yours is, takes {deciding_us(kernel, by):.4g} µs")
-    if by == "device time" and (paced := host_paced(validation.candidates, mine.name)):
-        told.append(paced)
+    device_us = mine.time_us.median if mine.time_us is not None else 0.0
+    if by == "device time" and mine.wall_us is not None and mine.wall_us > LAUNCH_BOUND * device_us:
+        told.append(f"its call takes {mine.wall_us:.4g} µs of wall time: called alone, the host sets its pace")
     return KernelVerdict(mine.name, verdict, "; ".join(told), best.name, ratio, speedup)
 
 
