@@ -84,6 +84,12 @@ def deciding_us(candidate: CandidateResult, by: str) -> float:
     return candidate.wall_us if by_wall(by) and candidate.wall_us is not None else candidate.time_us.median
 
 
+def fastest_of(results: Sequence[CandidateResult], by: str) -> str | None:
+    """The name of the fastest of those that were timed, the user's own kernel among them; None where none was."""
+    timed = [r for r in results if r.status == "ok" and r.time_us is not None]
+    return min(timed, key=lambda r: deciding_us(r, by)).name if timed else None
+
+
 def host_paced(results: Sequence[CandidateResult], name: str | None) -> str:
     """What a reader must know of a candidate whose call takes the host longer than the GPU; "" where it does not."""
     by_name = {r.name: r for r in results}

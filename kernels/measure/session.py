@@ -384,7 +384,7 @@ class Session:
             device=plan.device.name,
             software=plan.software,
             conditions={**self.pool.conditions, "device": msgspec.to_builtins(plan.device)},
-            best=decided.best,
+            best=outcome.fastest_of(summary.results, summary.by),
             floor_us=plan.floor_us,
             date=datetime.date.today().isoformat(),
             coverage=plan.coverage,

@@ -10,7 +10,7 @@ import pytest
 
 from kernels.measure.kernel_verdict import judge_ratio, kernel_verdict, name_gradient
 from kernels.measure.model import CandidateResult, Interval, ShapeResult, Validation, validation_from_json
-from kernels.measure.outcome import Thresholds
+from kernels.measure.outcome import Thresholds, fastest_of
 from tests.conftest import ROOT
 
 RECORDS = ROOT / "app" / "archive" / "records"
@@ -56,6 +56,13 @@ def test_on_every_recorded_kernel_the_verdict_is_what_the_times_say() -> None:
         assert verdict.speedup.median == pytest.approx(1 / ratio, rel=0.02)
         count[verdict.verdict] += 1
     assert min(count.values()) >= 10, f"both verdicts are on record: {count}"
+
+
+def test_the_fastest_of_every_record_is_its_best() -> None:
+    for path in sorted(RECORDS.glob("*.json")):
+        validation = recorded(path.name)
+        by = str(validation.conditions.get("decided_by", "device time"))
+        assert fastest_of(validation.candidates, by) == validation.best, path.name
 
 
 THRESHOLDS = Thresholds()
