@@ -20,7 +20,7 @@ from kernels.measure.plan import Plan
 from kernels.measure.session import Limits, Modules, Session, ValidationRequest, validate
 from profiler.region.language.text import parse
 from tests.kernels.measure.fake_planner import offered
-from tests.kernels.measure.limits import short_for
+from tests.kernels.measure.limits import ANSWER_S, HANG_S, short_for
 from tests.kernels.measure.test_records import ANSWER
 
 FILE = str(Path(__file__).parents[1] / "users_kernels.py")
@@ -31,13 +31,12 @@ return x * rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w
 TRAINED = NORM.replace("]\n", "].requires_grad\n")
 PRODUCT = "x: bf16[64, 40]\nw: bf16[40, 48]\nreturn x @ w\n"
 CHAIN = "x: f32[600, 800]\ny = x\nfor i in range(100):\n    y = y + x\nreturn y\n"
-KERNEL_S = 8.0
 
 
 def judged(fork_server, function: str, text: str = NORM, file: str = FILE) -> KernelVerdict:
     request = ValidationRequest(
         text, candidates=("eager",), device="cpu", kernel=UserKernel(file, function),
-        limits=Limits(kernel_s=KERNEL_S, kernel_memory_bytes=2**30),
+        limits=Limits(kernel_s=HANG_S if function == "hangs" else ANSWER_S, kernel_memory_bytes=2**30),
     )  # fmt: skip
     verdict = kernel_verdict(validate(request, fork_server=fork_server))
     assert verdict is not None
@@ -56,7 +55,7 @@ VERDICTS = {
     "replaces_the_clock": ("cheats", "replaced time.perf_counter"),
     "crashes": ("crashed", "SIGABRT"),
     "raises": ("crashed", "ValueError: no such tile (raised at users_kernels.py:"),
-    "hangs": ("hung", f"no answer in {KERNEL_S:.0f} s"),
+    "hangs": ("hung", f"no answer in {HANG_S:.0f} s"),
     "changes_its_input": ("wrong", "changed its input x"),
     "returns_a_dict": ("wrong", "returned dict, not a tensor"),
     "returns_two": ("wrong", "returned (Tensor, Tensor), not a tensor"),
