@@ -12,7 +12,7 @@ from app.advice.evidence import decision_thresholds
 from app.objects.record import ArchiveRecord
 from app.thresholds import DEFAULTS
 from kernels.measure import outcome as measured
-from kernels.measure.model import CandidateResult, Interval, Validation, validation_from_json
+from kernels.measure.model import CandidateResult, Interval, Validation, is_users_kernel, validation_from_json
 
 KNOWN = frozenset(f.name for f in fields(Validation))
 
@@ -110,7 +110,8 @@ def cases(records: Sequence[ArchiveRecord], asked: str | None = None) -> tuple[C
 
 
 def _timed(validation: Validation) -> list[CandidateResult]:
-    return [c for c in validation.candidates if c.status == "ok" and c.time_us and c.tool in measured.EFFORT]
+    timed = [c for c in validation.candidates if c.status == "ok" and c.time_us and c.tool in measured.EFFORT]
+    return [c for c in timed if not is_users_kernel(c.name)]
 
 
 def _by_time(validation: Validation, by: str) -> tuple[measured.Contender, ...]:

@@ -15,7 +15,7 @@ from app.objects import advice as objects
 from app.objects.record import ValidationBody
 from app.thresholds import DEFAULTS, Thresholds
 from kernels.measure import outcome as measured
-from kernels.measure.model import CandidateResult, Validation, to_json, validation_from_json
+from kernels.measure.model import CandidateResult, Validation, is_users_kernel, to_json, validation_from_json
 
 TIMED = "ok"
 LEFT_OUT = frozenset({"advice_before", "advice_after"})
@@ -39,7 +39,9 @@ def reissue(
     does not rest on times (target met, communication, waiting for the host) keeps its tool.
     """
     embedded = {k: v for k, v in to_json(validation).items() if k not in LEFT_OUT}
-    timed = [c for c in validation.candidates if c.status == TIMED and c.time_us is not None]
+    timed = [
+        c for c in validation.candidates if c.status == TIMED and c.time_us is not None and not is_users_kernel(c.name)
+    ]
     share = share_of_step if share_of_step is not None else _share(advice)
     decided = _decide(advice, validation, timed, share, settings)
     won = next((c for c in timed if c.name == decided.winner), None)

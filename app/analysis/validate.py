@@ -14,12 +14,17 @@ from app.objects import common as objects
 from app.objects.record import ValidationBody
 from app.objects.region import RegionShape
 from app.objects.task import ValidateTask
+from kernels.measure.messages import UserKernel
 from kernels.measure.model import CandidateResult, Validation, to_json
 from kernels.measure.request import Progress, SharedGpu, ValidationRequest
 from profiler.region.model import Binding
 
 if TYPE_CHECKING:
     from kernels.measure.processes.processes import ForkServer
+
+
+KERNEL_SHARE = 0.4
+"""Of the budget, that the user's kernel may take to compile and be checked: building ends before the budget does."""
 
 
 def bindings(shapes: list[RegionShape] | None) -> tuple[Binding, ...]:
@@ -49,13 +54,17 @@ def validate_region(
     cancelled: Callable[[], bool] = lambda: False,
     fork_server: ForkServer | None = None,
     shared: SharedGpu | None = None,
+    kernel: UserKernel | None = None,
+    kernel_limit_s: float | None = None,
 ) -> ValidationBody:
     """Measure the candidates of request["region"]; the API's validation, with the advice before and after.
 
     request: region (text); where known advice_before, shapes (as the region object has them), candidates, device
     ("cpu" for none), budget_s, share_of_step, cache_dir, thresholds (of the rule, by name). RegionError for a text that
     cannot be read. fork_server: one that is open already (`kernels.measure.session.open_fork_server`). shared: of a GPU
-    that several validations use side by side.
+    that several validations use side by side. kernel: of the user's own file, for the command line alone: no request
+    that a server takes or stores has one. kernel_limit_s: until it counts as hung; by default 120, and 0.4 of the
+    budget at most.
     """
     from app.advice.evidence import decision_thresholds, reissue_json
     from app.thresholds import Thresholds
@@ -71,9 +80,13 @@ def validate_region(
         advice_before=request.get("advice_before") or None,
         decision=decision_thresholds(thresholds),
         shared=shared,
+        kernel=kernel,
     )
     if budget_s := request.get("budget_s"):
         wanted = replace(wanted, budget_s=float(budget_s))
+    if kernel is not None:  # a hang is told as one, and not as a budget that was used up
+        limit_s = kernel_limit_s or min(wanted.limits.kernel_s, KERNEL_SHARE * wanted.budget_s)
+        wanted = replace(wanted, limits=replace(wanted.limits, kernel_s=limit_s))
     if cache_dir := request.get("cache_dir"):
         wanted = replace(wanted, cache_dir=str(cache_dir))
 

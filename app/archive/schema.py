@@ -34,9 +34,12 @@ SCHEMA = 2
 MAX_BYTES = 16 * 1024 * 1024
 """Largest record: a shipped one has 61 kB."""
 OF_THE_API = frozenset(
-    {"id", "state", "created_at", "region_id", "error", "progress", "ahead", "archived", "archive", "elsewhere"}
-)
-"""What the API's validation has in addition to a Validation; not recorded."""
+    {
+        "id", "state", "created_at", "region_id", "error", "progress", "ahead", "archived", "archive", "elsewhere",
+        "kernel_verdict",
+    }
+)  # fmt: skip
+"""What the API's validation, and the command line's, has in addition to a Validation; not recorded."""
 SAID = 3
 """Problems named in one message."""
 

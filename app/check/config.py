@@ -7,7 +7,13 @@ An assertion is `off`, `warn` or `error`, alone or with options:
     compile-fuses = { level = "error", min_share = 0.05 }
     "beats:rms_norm" = ["error", { candidate = "triton:rms_norm", over = "compile" }]
 
-What follows a colon only tells assertions of one kind apart.
+What follows a colon only tells assertions of one kind apart. A file that the command line reads may also name kernels
+of its repository, which are run; a server takes none:
+
+    [[kernels]]
+    name = "our norm"
+    kernel = "my_kernels.py:rms_norm"
+    region = "rms_norm.txt"
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from app.check.toml_bounds import BoundsError, check_bounds
 from app.check.toml_keys import line_of
 from app.objects.check import CheckEvidence as Evidence
 from app.objects.check import Severity as Level
+from profiler.hardware import find_device
 
 LEVELS: tuple[Level, ...] = ("off", "warn", "error")
 EVIDENCE: tuple[Evidence, ...] = ("predicted", "recorded", "measured")
@@ -103,10 +110,37 @@ class Assertion:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """A kernel of the repository that has to pay. kernel: FILE.py:FUNCTION; region: a file; both relative to the
+    configuration's folder. devices: those on which it is judged; all where there is none."""
+
+    name: str
+    kernel: str
+    region: str
+    level: Level = "error"
+    devices: tuple[str, ...] = ()
+
+    @property
+    def assertion(self) -> str:
+        """As a report calls it."""
+        return f"kernel:{self.name}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For reports."""
+        return {
+            "kernel": self.kernel,
+            "region": self.region,
+            **({"devices": list(self.devices)} if self.devices else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Assertions, and how regions are looked at. validate: measure on this host what assertions want measured."""
 
     assertions: tuple[Assertion, ...]
+    kernels: tuple[KernelCheck, ...] = ()
     name: str = "tritonworthy"
     validate: bool = False
     device: str | None = None
@@ -140,14 +174,23 @@ _TYPES: Mapping[str, _Number | type[bool] | type[str] | tuple[str, ...]] = {
     "region": str, "kind": str, "candidate": str, "over": str, "new_only": bool, "holds": bool,
     "min_share": _SHARE, "max_share": _SHARE, "max_increase": _Number(0.0, 1e3, "a share, such as 0.05 for 5 %"),
     "min_speedup": _FACTOR, "min_step_speedup": _FACTOR, "max_us": _TIME, "evidence": EVIDENCE,
-    "name": str, "validate": bool, "device": str, "share_of_step": _SHARE, "step_time_us": _TIME,
+    "name": str, "kernel": str, "validate": bool, "device": str, "share_of_step": _SHARE, "step_time_us": _TIME,
     "target_step_time_us": _TIME, "budget_s": _Number(1.0, 86400.0, "seconds, 1 to 86400"), "source_root": str,
 }  # fmt: skip
-_OF_CHECK = tuple(f.name for f in fields(Config) if f.name != "assertions")
+_OF_CHECK = tuple(f.name for f in fields(Config) if f.name not in ("assertions", "kernels"))
+_OF_KERNEL = tuple(f.name for f in fields(KernelCheck))
+MAX_KERNELS = 100
+NO_CODE = (
+    "a server runs nobody's code: `tritonworthy check` on a host of your own measures kernels; take these tables out of"
+    " what is sent"
+)
 
 
-def read_toml(text: str, file: str = "tritonworthy.toml") -> Config:
-    """The configuration in a file's text. Raises ConfigError with the file, the line and the key."""
+def read_toml(text: str, file: str = "tritonworthy.toml", *, runs_kernels: bool = False) -> Config:
+    """The configuration in a file's text. Raises ConfigError with the file, the line and the key.
+
+    runs_kernels: the user's own files may be run, as by the command line.
+    """
     try:
         check_bounds(text)
         data = tomllib.loads(text)
@@ -160,14 +203,19 @@ def read_toml(text: str, file: str = "tritonworthy.toml") -> Config:
     except RecursionError:
         raise ConfigError("", "not TOML: nested too deep", file) from None
     try:
-        return from_mapping(data)
+        return from_mapping(data, runs_kernels=runs_kernels)
     except ConfigError as error:
         raise ConfigError(error.key, error.problem, file, line_of(text, error.key)) from None
 
 
-def from_mapping(data: Mapping[str, Any]) -> Config:
-    """The configuration as TOML or JSON gives it: {"check": {...}, "assertions": {...}}. Raises ConfigError."""
-    _check_known("", data, ("check", "assertions"))
+def from_mapping(data: Mapping[str, Any], *, runs_kernels: bool = False) -> Config:
+    """The configuration as TOML or JSON gives it: {"check": {...}, "assertions": {...}}. Raises ConfigError.
+
+    runs_kernels: as in `read_toml`; then "kernels" is a list of tables.
+    """
+    if "kernels" in data and not runs_kernels:
+        raise ConfigError("kernels", NO_CODE)
+    _check_known("", data, ("check", "assertions", *(["kernels"] if runs_kernels else [])))
     check, asserted = (_table(data, key) for key in ("check", "assertions"))
     _check_known("check", check, _OF_CHECK)
     options = {key: _value(f"check.{key}", key, value) for key, value in check.items()}
@@ -175,9 +223,41 @@ def from_mapping(data: Mapping[str, Any]) -> Config:
         raise ConfigError("check.name", "lower-case letters, digits and single hyphens between them")
     if len(asserted) > MAX_ASSERTIONS:
         raise ConfigError("assertions", f"at most {MAX_ASSERTIONS} assertions, please")
+    kernels = _kernels(data.get("kernels", []))
     if "assertions" not in data:
-        return Config(DEFAULTS.assertions, **options)
-    return Config(tuple(_assertion(name, value) for name, value in asserted.items()), **options)
+        return Config(DEFAULTS.assertions, kernels, **options)
+    return Config(tuple(_assertion(name, value) for name, value in asserted.items()), kernels, **options)
+
+
+def _kernels(tables: Any) -> tuple[KernelCheck, ...]:
+    if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
+        raise ConfigError("kernels", f"[[kernels]] is a list of tables, not {_show(tables)}")
+    if len(tables) > MAX_KERNELS:
+        raise ConfigError("kernels", f"at most {MAX_KERNELS} kernels, please")
+    checks = [_kernel(f"kernels.{number}", table) for number, table in enumerate(tables, 1)]
+    names = [check.name for check in checks]
+    for number, name in enumerate(names, 1):
+        if name in names[: number - 1]:
+            raise ConfigError(f"kernels.{number}.name", f"there is a kernel called {_show(name)} already")
+    return tuple(checks)
+
+
+def _kernel(place: str, table: Mapping[str, Any]) -> KernelCheck:
+    _check_known(place, table, _OF_KERNEL)
+    for key in ("name", "kernel", "region"):
+        if key not in table:
+            raise ConfigError(place, f"a kernel needs {key}")
+    texts = {key: _value(_join(place, key), key, table[key]) for key in ("name", "kernel", "region")}
+    level = table.get("level", "error")
+    if level not in LEVELS:
+        raise ConfigError(f"{place}.level", f"the level is off, warn or error, not {_show(level)}")
+    devices = table.get("devices", [])
+    if not isinstance(devices, list):
+        raise ConfigError(f"{place}.devices", f'a list such as ["H100"] is wanted, not {_show(devices)}')
+    for device in devices:
+        if find_device(_value(f"{place}.devices", "device", device)) is None:
+            raise ConfigError(f"{place}.devices", f"there is no device called {_show(device)} in the table")
+    return KernelCheck(**texts, level=cast("Level", level), devices=tuple(devices))
 
 
 def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

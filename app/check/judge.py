@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from app import __version__, exit_status
 from app.check import regions, steps
-from app.check.config import Assertion, Config
+from app.check.config import Assertion, Config, KernelCheck
 from app.check.finding import Finding, Unmeasured, finding_json, unmeasured_json
+from app.check.kernels import JudgedKernel, findings
 from app.check.subject import Subject
 from app.objects import check as objects
 from app.trace_report.compare import compare_traces
@@ -18,23 +20,29 @@ MAX_LISTED = 1000
 """Findings that a report lists of each kind; GitHub shows 5,000 of a SARIF file's."""
 
 
-def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None = None) -> objects.Report:
-    """The report of a check.
+def judge(
+    config: Config, subjects: Sequence[Subject], baseline: Subject | None = None, kernels: Sequence[JudgedKernel] = ()
+) -> objects.Report:
+    """The report of a check. kernels: those of the configuration that were looked at.
 
     outcome: "failed" where an assertion of level error does not hold; else "unmeasured" where one could not be judged,
     or a subject could not be read; else "passed". A lack of measurements is never a failure.
     """
-    rows: list[tuple[Assertion, list[Finding], list[Unmeasured]]] = []
+    rows: list[tuple[Assertion | KernelCheck, list[Finding], list[Unmeasured]]] = []
     for assertion in config.assertions:
         judged = list(_judge(assertion, subjects, baseline)) if assertion.level != "off" else []
-        findings = [j for j in judged if isinstance(j, Finding)]
-        rows.append((assertion, findings, [j for j in judged if isinstance(j, Unmeasured)]))
+        fired = [j for j in judged if isinstance(j, Finding)]
+        rows.append((assertion, fired, [j for j in judged if isinstance(j, Unmeasured)]))
+    of_kernels = {j.named.check.name: j for j in kernels if j.verdict is not None}
+    for check in config.kernels:
+        judged_kernel = of_kernels.get(check.name)
+        rows.append((check, *findings(judged_kernel)) if judged_kernel else (replace(check, level="off"), [], []))
     unread = [
         Unmeasured("", "error", s.name, "", f"cannot be read: {s.error}")
         for s in (*subjects, *((baseline,) if baseline else ()))
         if s.error
     ]
-    every = [f for _, findings, _ in rows for f in findings]
+    every = [f for _, fired, _ in rows for f in fired]
     errors, warnings = ([f for f in every if f.level == level] for level in ("error", "warn"))
     unknown = [*unread, *(u for _, _, unmeasured in rows for u in unmeasured)]
     outcome: objects.CheckOutcome
@@ -51,7 +59,7 @@ def judge(config: Config, subjects: Sequence[Subject], baseline: Subject | None 
         "warnings": [finding_json(f) for f in warnings[:MAX_LISTED]],
         "unmeasured": [unmeasured_json(u) for u in unknown[:MAX_LISTED]],
         "assertions": [_row(*row) for row in rows],
-        "subjects": [_subject(s) for s in subjects],
+        "subjects": [_subject(s) for s in (*subjects, *(j.subject for j in of_kernels.values()))],
         "baseline": _baseline(subjects, baseline),
         "source_root": config.source_root,
         "software": {"tritonworthy": __version__},
@@ -69,21 +77,23 @@ def _judge(
     return [j for s in traces for j in steps.KINDS[assertion.check](assertion, s, baseline)]
 
 
-def _row(assertion: Assertion, findings: list[Finding], unmeasured: list[Unmeasured]) -> objects.AssertionRow:
+def _row(
+    assertion: Assertion | KernelCheck, fired: list[Finding], unmeasured: list[Unmeasured]
+) -> objects.AssertionRow:
     outcome: objects.AssertionOutcome
     if assertion.level == "off":
         outcome = "off"
-    elif findings:
+    elif fired:
         outcome = "failed" if assertion.level == "error" else "warned"
     else:
         outcome = "unmeasured" if unmeasured else "passed"
     return {
-        "name": assertion.name,
-        "check": assertion.check,
+        "name": assertion.name if isinstance(assertion, Assertion) else assertion.assertion,
+        "check": assertion.check if isinstance(assertion, Assertion) else "kernel",
         "level": assertion.level,
         "options": assertion.options,
         "outcome": outcome,
-        "findings": len(findings),
+        "findings": len(fired),
         "unmeasured": len(unmeasured),
     }
 

@@ -18,6 +18,7 @@ from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
 from app.check.config import Assertion, Config, from_mapping
 from app.check.judge import judge
+from app.check.kernels import measure_kernels, named_checks
 from app.check.regions import may_fire
 from app.check.subject import Subject, evidence_of, slim, slim_region
 from app.objects.advice import Advice
@@ -71,15 +72,17 @@ def check_config(
     config: Config,
     request: CheckTask,
     *,
+    folder: Path | None = None,
     on_progress: Say = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Report:
-    """The report, as `judge` makes it.
+    """The report, as `judge` makes it. folder: of the configuration's file, where kernels are named in it.
 
-    Raises RegionError for a text that cannot be read, DeviceUnknownError. A trace that cannot be read makes its subject
-    unmeasured.
+    Raises ConfigError for kernels that are not there, RegionError for a text that cannot be read, DeviceUnknownError. A
+    trace that cannot be read makes its subject unmeasured.
     """
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
+    kernels = named_checks(config, folder) if folder is not None else []
     before = request.get("baseline")
     sources = [*request["sources"], *([before] if before else [])]
     limits = Limits(**request["region_limits"]) if request.get("region_limits") else None
@@ -94,8 +97,11 @@ def check_config(
     subjects = [_add_records(subject, config, folders, thresholds) for subject in subjects]
     if config.validate:
         subjects = measure_regions(subjects, config, _validator(config, thresholds, on_progress, cancelled))
+    judged = []
+    if kernels:
+        judged = measure_kernels(kernels, _gpu(), thresholds, config.budget_s, on_progress, cancelled)
     on_progress({"phase": "judging", "fraction": 1.0})
-    return judge(config, subjects, baseline)
+    return judge(config, subjects, baseline, judged)
 
 
 def told_apart(subjects: Sequence[Subject]) -> list[Subject]:

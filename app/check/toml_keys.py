@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")
 
@@ -10,17 +11,23 @@ _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*"
 def line_of(text: str, key: str) -> int | None:
     """The line, from 1, of a dotted key such as `assertions."beats:norm".over`; of its table where it is inline.
 
+    `kernels.2.name` is a key of the second table `[[kernels]]`.
+
     None where no line sets any part of it. The text is TOML that tomllib takes.
     """
     wanted = _parts(key)
     best: tuple[int, int] | None = None
     table: list[str] = []
+    counted: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped.startswith("["):
             if (end := _header_end(stripped)) is None:
                 continue
             table = path = _parts(stripped[:end].strip("[]"))
+            if stripped.startswith("[[") and path != wanted:
+                counted[".".join(path)] += 1
+                table = path = [*path, str(counted[".".join(path)])]
         elif "=" in stripped and (named := _parts(stripped)):
             path = [*table, *named]
         else:

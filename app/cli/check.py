@@ -20,6 +20,7 @@ from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
 from app.check.toml_bounds import MAX_CHARS
+from app.check.toml_keys import line_of
 from app.cli.options import given_path
 from app.exit_status import UNMEASURED
 from app.thresholds import ThresholdError, thresholds_in_force
@@ -44,7 +45,8 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     about = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
     check = commands.add_parser("check", help=about, description=about[0].upper() + about[1:] + ".")
     check.error = MethodType(usage_error, check)  # type: ignore[method-assign]
-    check.add_argument("files", metavar="TRACE|REGION", nargs="+", help="traces (.json, .json.gz) and regions' texts")
+    check.add_argument("files", metavar="TRACE|REGION", nargs="*", help="traces (.json, .json.gz) and regions' texts;"
+                       " none where the configuration names kernels")  # fmt: skip
     check.add_argument("--baseline", type=given_path, metavar="TRACE", help="the same step before the change")
     check.add_argument(
         "--config", type=given_path, metavar="FILE", help=f"assertions; {FILE} where it is there (docs/ci.md)"
@@ -73,6 +75,8 @@ def _check(arguments: argparse.Namespace) -> int:
         if len(arguments.format) > 1 and arguments.out is None:
             raise ConfigError("", "several formats need --out DIR")
         config = _config(arguments)
+        if not arguments.files and not config.kernels:
+            arguments.complain("the following arguments are required: TRACE|REGION")
         report = _report(arguments, config)
     except (ConfigError, DeviceUnknownError) as error:
         return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
@@ -117,7 +121,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     else:
         try:
             with path.open(encoding="utf-8") as file:
-                config = read_toml(file.read(MAX_CHARS + 1), str(path))
+                config = read_toml(file.read(MAX_CHARS + 1), str(path), runs_kernels=True)
         except UnicodeDecodeError:
             raise ConfigError("", "not UTF-8", str(path)) from None
     device = arguments.device or config.device
@@ -140,7 +144,13 @@ def _report(arguments: argparse.Namespace, config: Config) -> Report:
         "thresholds": asdict(thresholds_in_force()),
         "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
     }
-    return check_config(config, request, on_progress=_show_progress)
+    file: Path = arguments.config or Path(FILE)
+    try:
+        return check_config(config, request, folder=file.parent, on_progress=_show_progress)
+    except ConfigError as error:
+        with file.open(encoding="utf-8") as opened:
+            line = line_of(opened.read(MAX_CHARS), error.key)
+        raise ConfigError(error.key, error.problem, str(file), line) from None
 
 
 def _source(name: str, file: Path) -> CheckSource:

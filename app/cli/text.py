@@ -6,8 +6,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from app.check.safe import visible
 from app.objects.advice import Advice
 from app.objects.evidence import Figures
+from app.objects.kernel_verdict import ValidationWithKernel, Verdict
 from app.objects.region import AdviceAnswer, Region, RegionBody
 from app.objects.trace import Gain, OracleProgress, Trace, TraceBody
 from app.trace_report.rests_on import rests_on_words
@@ -135,6 +137,20 @@ def validation_text(validation: Figures) -> str:
         took = "" if time_us is None else f"  {time_us['median']:.1f} µs [{time_us['low']:.1f}, {time_us['high']:.1f}]"
         lines.append(f"  {candidate['name']:<40} {candidate['status']}{took}  {candidate.get('message', '')}".rstrip())
     return "\n".join(lines)
+
+
+VERDICTS: Mapping[Verdict, str] = {
+    "keep": "keep it", "delete": "delete it", "wrong": "wrong", "cheats": "it cheats", "crashed": "it crashed",
+    "hung": "it hung", "unmeasured": "not measured",
+}  # fmt: skip
+"""Verdicts on a user's kernel in words."""
+
+
+def kernel_verdict_text(validation: ValidationWithKernel) -> str:
+    """The verdict on the user's kernel, then the validation."""
+    verdict = validation["kernel_verdict"]
+    name = verdict["candidate"].partition(":")[2]
+    return f"{name}: {VERDICTS[verdict['verdict']]}: {visible(verdict['because'], 1000)}\n{validation_text(validation)}"
 
 
 def show_progress(progress: Mapping[str, object]) -> None:

@@ -79,10 +79,13 @@ class AssertionRow(TypedDict):
 
 
 class Subject(TypedDict):
-    """What was checked. id: of a trace or region that is kept here; error: why it could not be read."""
+    """What was checked. id: of a trace or region that is kept here; error: why it could not be read.
+
+    kind: a kernel is the repository's own, of a check on the command line; a server takes none.
+    """
 
     name: str
-    kind: Literal["trace", "region"]
+    kind: Literal["trace", "region", "kernel"]
     id: str | None
     device: str | None
     step_time_us: float | None

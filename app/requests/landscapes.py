@@ -14,6 +14,7 @@ from app.objects.task import LandscapeTask, ValidateTask
 from app.requests import targets
 from app.requests.state import ServerState
 from app.storage import job_table, landscapes
+from kernels.measure.model import is_users_kernel
 
 RIGHT = ("ok", "correct")
 """What became of a candidate whose kernel is worth a look."""
@@ -63,7 +64,8 @@ def submit_landscape(
 def triton_candidates(validation: Figures) -> list[str]:
     """The Triton candidates of a validation that were right, by name."""
     candidates = validation.get("candidates") or ()
-    return [c["name"] for c in candidates if c["tool"] == "triton" and c["status"] in RIGHT]
+    right = [c["name"] for c in candidates if c["tool"] == "triton" and c["status"] in RIGHT]
+    return [name for name in right if not is_users_kernel(name)]
 
 
 def shapes_of(state: ServerState, validation: Validation | ArchiveRecord) -> list[Binding]:

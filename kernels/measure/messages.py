@@ -20,11 +20,17 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 
 from kernels.host import Host
+from kernels.measure.model import USERS_KERNEL
 
 ToldStatus: TypeAlias = Literal[
     "unsupported", "not_installed", "error", "fault", "out_of_memory", "mismatch", "not_run"
 ]  # fmt: skip
 """Statuses that a child may give itself; the rest of `model.STATUSES` is for the parent to say."""
+
+
+REPLACED = "it replaced"
+LEFT_RUNNING = "it left a thread running behind its call"
+"""How the message of a candidate begins that was caught at this: told in its process, read in the parent."""
 
 
 class Fork(msgspec.Struct, frozen=True):
@@ -242,7 +248,7 @@ class Case(msgspec.Struct, frozen=True):
 
     precision: the reference's; against: what is to be said of it, "" where it is float64. repeats: whether a second
     call on the same inputs gave the same bits; stale: errors of the outputs for other inputs. Both None where not
-    looked at.
+    looked at. kept: what is wrong of the outputs is, bit for bit, what an earlier call returned for other inputs.
     """
 
     distribution: str
@@ -251,6 +257,7 @@ class Case(msgspec.Struct, frozen=True):
     against: str = ""
     repeats: bool | None = None
     stale: list[OutputError] | None = None
+    kept: bool = False
 
 
 class GetReady(Request, frozen=True, tag="get_ready"):
@@ -262,6 +269,18 @@ class GetReady(Request, frozen=True, tag="get_ready"):
     imports: str = ""
     device: str = ""
     workers: int = 0
+
+
+class UserKernel(msgspec.Struct, frozen=True):
+    """A function of the user's own file, which runs with his rights. path: absolute."""
+
+    path: str
+    function: str
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's name."""
+        return f"{USERS_KERNEL}{self.function}"
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -276,7 +295,8 @@ class Prepare(Request, frozen=True, kw_only=True, tag="prepare"):
 
     turn: the file whose lock is the turn on the GPU, None for none. memory_bytes: for this process's inputs and checks.
     compile_workers: of torch.compile's pool. crowded: not all candidates fit into memory at once, then each waits until
-    free_bytes are free; roomy: their checks do. env: to set before anything else.
+    free_bytes are free; roomy: their checks do. env: to set before anything else. kernel: where the candidate is the
+    user's own; refilled: check it on new contents in memory that it was called on before, too.
     """
 
     candidate: str
@@ -292,6 +312,8 @@ class Prepare(Request, frozen=True, kw_only=True, tag="prepare"):
     free_bytes: float = 0.0
     env: dict[str, str] = {}
     roomy: bool = False
+    kernel: UserKernel | None = None
+    refilled: bool = False
 
 
 class PreparedTask(msgspec.Struct, frozen=True):

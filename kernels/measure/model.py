@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+USERS_KERNEL = "kernel:"
+"""How the name of a candidate begins that is a function of the user's own file."""
+
 OUTCOMES = ("confirmed", "overturned", "tie", "unmeasured")
 
 STATUSES = (
@@ -28,6 +31,11 @@ STATUSES = (
     "cancelled",
     "not_run",
 )
+
+
+def is_users_kernel(name: str) -> bool:
+    """Whether this candidate is the user's own: nobody else has it, so no advice rests on it."""
+    return name.startswith(USERS_KERNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class ShapeResult:
 class CandidateResult:
     """What became of one candidate. The figures outside `shapes` are weighted by calls over all shapes."""
 
-    name: str  # `eager`, `compile`, `library:PACKAGE.CALL`, `triton:generated`, ...
+    name: str  # `eager`, `compile`, `library:PACKAGE.CALL`, `triton:generated`, `kernel:FUNCTION` of the user's, ...
     tool: str  # `eager`, `library`, `compile`, `triton`, `cuda`
     status: str
     message: str = ""

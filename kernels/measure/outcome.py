@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernels.measure.model import CandidateResult, Interval
+from kernels.measure.model import CandidateResult, Interval, is_users_kernel
 
 EFFORT = {"eager": 0, "library": 1, "compile": 2, "triton": 3, "cuda": 4}
 """Least effort first; among equals the least wins."""
@@ -84,6 +84,12 @@ def deciding_us(candidate: CandidateResult, by: str) -> float:
     return candidate.wall_us if by_wall(by) and candidate.wall_us is not None else candidate.time_us.median
 
 
+def fastest_of(results: Sequence[CandidateResult], by: str) -> str | None:
+    """The name of the fastest of those that were timed, the user's own kernel among them; None where none was."""
+    timed = [r for r in results if r.status == "ok" and r.time_us is not None]
+    return min(timed, key=lambda r: deciding_us(r, by)).name if timed else None
+
+
 def host_paced(results: Sequence[CandidateResult], name: str | None) -> str:
     """What a reader must know of a candidate whose call takes the host longer than the GPU; "" where it does not."""
     by_name = {r.name: r for r in results}
@@ -127,8 +133,10 @@ def decide(
 ) -> Outcome:
     """Compare what won with what was advised. results: all candidates, for the reasons of those that did not run.
 
-    Where the winner is to be a gain by device time, and the host sets the pace of its calls, the reason says so.
+    Where the winner is to be a gain by device time, and the host sets the pace of its calls, the reason says so. What
+    became of the user's own kernel says nothing of the advice.
     """
+    results = [r for r in results if not is_users_kernel(r.name)]
     outcome = _decide(results, contenders, advice, share_of_step, by, thresholds)
     tools = {c.name: c.tool for c in contenders}
     paced = "" if by_wall(by) or tools.get(outcome.winner or "") == "eager" else host_paced(results, outcome.winner)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kernels.measure.messages import Card, Offered, Planned, Shape
+from kernels.measure.messages import Card, Offered, Planned, Shape, UserKernel
 from kernels.measure.records import INTERPRETER_LOOSEST, Record, label_of
 from kernels.measure.stats import least_possible_us
 from profiler.hardware import find_device
@@ -44,10 +45,13 @@ class Plan:
     def weights(self) -> list[float] | None:
         return self.calls if sum(self.calls) > 0 else None
 
-    def records(self, wanted: Sequence[str] | None, advised: str | None = None) -> list[Record]:
+    def records(
+        self, wanted: Sequence[str] | None, advised: str | None = None, kernel: UserKernel | None = None
+    ) -> list[Record]:
         """One record per candidate; eager always, since everything is held against it.
 
-        advised: the candidate of the advice; one that is measured on request only is then measured too.
+        advised: the candidate of the advice; one that is measured on request only is then measured too. kernel: the
+        user's own, always measured.
         """
         records = []
         for item in self.offered:
@@ -61,6 +65,9 @@ class Plan:
                 status = "not_run" if item.untried else "not_installed" if missing else "unsupported"
                 record.fail(status, item.reason or "not available here")
             records.append(record)
+        if kernel is not None:
+            call = f"{kernel.function}  # of {os.path.basename(kernel.path)}"
+            records.append(Record(kernel.candidate, "triton", call, "the user's own"))
         names = {r.name for r in records}
         for name in wanted or ():
             if name not in names:
@@ -77,12 +84,18 @@ class Plan:
     def tasks(self, tool: str) -> list[Shape]:
         """What a worker builds and checks: every binding on a GPU, smaller sizes without one.
 
-        Triton's interpreter cuts f32 to bf16 where a GPU rounds, so bf16 is checked as f32 first.
+        Triton's interpreter cuts f32 to bf16 where a GPU rounds, so bf16 is checked as f32 first; the user's own kernel
+        only where it is wrong (`wider_task`).
         """
         if self.device is not None:
             return [Shape(self.region, s) for s in self.sizes]
         texts = [self.reduced_wide, self.reduced] if tool in ("eager", "triton") else [self.reduced]
         return [Shape(t, {}) for t in dict.fromkeys(texts) if t is not None]
+
+    def wider_task(self) -> list[Shape]:
+        """Without a GPU, the region with f32 where it has bf16; [] where there is no bf16."""
+        wide = self.reduced_wide
+        return [Shape(wide, {})] if self.device is None and wide is not None and wide != self.reduced else []
 
     def eager_tasks(self, tool: str) -> list[int]:
         """For each of a tool's tasks, the number of eager's task on the same region."""
@@ -96,11 +109,11 @@ class Plan:
 
     def loosest(self, tool: str) -> list[float]:
         """How many times eager's error passes, per task; [] for the usual bound."""
-        if self.device is not None or tool != "triton" or self.reduced == self.reduced_wide:
+        if self.device is not None or tool not in ("triton", "kernel") or self.reduced == self.reduced_wide:
             return []
-        return [2.0, INTERPRETER_LOOSEST][: len(self.tasks(tool))]
+        return [2.0, INTERPRETER_LOOSEST][-len(self.tasks(tool)) :]
 
     def checked_how(self, tool: str) -> str:
         """What a check without a GPU was."""
-        interpreter = "in Triton's interpreter " if tool == "triton" else ""
+        interpreter = "in Triton's interpreter " if tool in ("triton", "kernel") else ""
         return f"checked {interpreter}on the CPU at reduced sizes"

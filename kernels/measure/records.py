@@ -13,14 +13,16 @@ from kernels.measure import stats
 from kernels.measure.crosscheck import Clocks, contradiction
 from kernels.measure.judge import Verdict, judge
 from kernels.measure.messages import Case, Prepared
-from kernels.measure.model import CandidateResult, Interval, ShapeResult
+from kernels.measure.model import CandidateResult, Interval, ShapeResult, is_users_kernel
 from kernels.measure.outcome import Contender
 
+KEPT = "it returned what it had computed for other inputs"
 NOT_REPEATED = "two runs on the same inputs differ in their bits"
 ABLATIONS: Mapping[str, str] = {
     "same": "with its Triton kernels left out it returns the same: something else computes it",
     "none": "it launched no Triton kernel",
 }
+NOT_RUN = "its own kernel did not run"
 LAUNCH_BOUND = 1.5
 """Eager's wall time above this many times its device time: the host, not the GPU, sets the pace."""
 INTERPRETER_LOOSEST = 4.0
@@ -52,6 +54,11 @@ class Record:
     kernels: tuple[str, ...] = ()
     expected_kernels: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def checked_as(self) -> str:
+        """Its tool; "kernel" where it is the user's own, which may know nothing of other types than the region's."""
+        return "kernel" if is_users_kernel(self.name) else self.tool
 
     @property
     def standing(self) -> bool:
@@ -117,7 +124,8 @@ def judge_record(
         if verdict.ok and eager_mutated is not None:
             verdict = _same_mutations(record.mutated[number], eager_mutated[number], verdict)
         if not verdict.ok:
-            record.fail("mismatch", verdict.message + where)
+            text = f"{KEPT}: {verdict.message}" if _kept_results(cases, base, number, loosest) else verdict.message
+            record.fail("mismatch", text + where)
             return
         if verdict.special and record.tool == "triton":
             record.fail("mismatch", verdict.special + where)
@@ -129,6 +137,14 @@ def judge_record(
         if any(c.repeats is False for c in cases):
             record.remark(NOT_REPEATED)
     record.status = "correct"
+
+
+def _kept_results(
+    cases: Sequence[Case], base: Sequence[Case] | None, number: int, loosest: Sequence[float]
+) -> bool:  # fmt: skip
+    """Whether the first case that is wrong is an earlier call's: what is wrong from the beginning keeps nothing."""
+    bound = [loosest[number]] if number < len(loosest) else []
+    return next((c.kept for c in common(cases, base) if not judge([c], base, *bound).ok), False)
 
 
 def insensitive(cases: Sequence[Case]) -> list[str]:
@@ -168,9 +184,15 @@ def _same_mutations(own: Sequence[str], eager: Sequence[str], verdict: Verdict) 
 
 
 def prove_needed(record: Record) -> None:
-    """Without its Triton kernels a Triton candidate must not return what it returns with them."""
+    """Without its Triton kernels a Triton candidate must not return what it returns with them.
+
+    The user's own may be anything: that it launches no Triton kernel is said.
+    """
     if record.tool == "triton" and record.standing and record.ablation in ABLATIONS:
-        record.fail("error", ABLATIONS[record.ablation])
+        if record.ablation == "none" and is_users_kernel(record.name):
+            record.remark(ABLATIONS["none"])
+        else:
+            record.fail("error", ABLATIONS[record.ablation])
 
 
 def prove_kernels(record: Record) -> None:
@@ -178,13 +200,15 @@ def prove_kernels(record: Record) -> None:
     prove_needed(record)
     if record.tool != "triton" or not record.standing:
         return
+    if not record.expected_kernels and is_users_kernel(record.name):
+        return
     if not record.expected_kernels:
         record.fail("error", f"it launched no Triton kernel: the profiler saw {', '.join(record.kernels[:4])}")
     elif not record.kernels:
         record.remark("the profiler saw no kernels on this host: nothing proves which ran")
     elif missing := [k for k in record.expected_kernels if k not in record.kernels]:
         seen = ", ".join(record.kernels[:4])
-        record.fail("error", f"its own kernel did not run: {', '.join(missing[:4])}; the profiler saw {seen}")
+        record.fail("error", f"{NOT_RUN}: {', '.join(missing[:4])}; the profiler saw {seen}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +273,8 @@ def summarise(
                 shapes=shapes,
             )
         )
-        contenders.append(Contender(record.name, record.tool, float(np.median(whole[record.name])), best))
+        if not is_users_kernel(record.name):
+            contenders.append(Contender(record.name, record.tool, float(np.median(whole[record.name])), best))
     return Summary(tuple(results), tuple(contenders), "wall time" if by_wall else "device time", is_bound)
 
 
@@ -333,8 +358,9 @@ def _ratio(name: str, base: str, rounds: Mapping[str, stats.Rounds], seed: int) 
 def _ratio_to_best(
     name: str, rounds: Mapping[str, stats.Rounds], tools: Mapping[str, str], seed: int
 ) -> Interval | None:
-    """Against the fastest other; for a Triton candidate, the fastest that is not Triton."""
-    others = [o for o in rounds if o != name and not (tools[name] == "triton" and tools[o] == "triton")]
+    """Against the fastest other that everybody can have; for a Triton candidate, the fastest that is not Triton."""
+    both_triton = {o for o in rounds if tools[name] == tools[o] == "triton"}
+    others = [o for o in rounds if o != name and o not in both_triton and not is_users_kernel(o)]
     if not others:
         return None
     return stats.ratio(rounds[name], rounds[min(others, key=lambda o: float(np.median(rounds[o])))], seed)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kernels.measure.messages import UserKernel
 from kernels.measure.outcome import Thresholds
 from profiler.region.model import Binding
 
@@ -29,6 +30,8 @@ class Limits:
     autotune_s: float = 240.0  # the same where the candidate tunes itself (compile-max-autotune)
     turn_s: float = 30.0  # warm-up, or one round
     finish_s: float = 30.0
+    kernel_s: float = 120.0  # as prepare_s, for the user's own kernel
+    kernel_memory_bytes: int = 32 * 2**30  # private memory of the host, for the same
     log_bytes: int = 64 * 1024  # kept of what a child prints
     message_bytes: int = 8 * 1024 * 1024  # one answer; more is a broken protocol
 
@@ -56,7 +59,8 @@ class ValidationRequest:
     host, "cpu" none. budget_s bounds the whole; timing_s is what all timed rounds together aim at.
     share_of_step: 0 to 1, None when unknown. advice_before: Advice as JSON.
     launch_bound: True decides by wall time; None finds out from eager's own times. decision: when one tool wins.
-    shared: with whom the GPU is shared; None has it alone.
+    shared: with whom the GPU is shared; None has it alone. kernel: of the user's own file, measured among the others:
+    for the command line alone, since it runs with the rights of who asks.
     """
 
     region_text: str
@@ -73,6 +77,7 @@ class ValidationRequest:
     decision: Thresholds = field(default_factory=Thresholds)
     limits: Limits = field(default_factory=Limits)
     shared: SharedGpu | None = None
+    kernel: UserKernel | None = None
     cache_dir: str | None = None  # of torch.compile, Triton and the tuner; None leaves their own defaults
     compile_workers: int = field(default_factory=lambda: max(1, min(8, cores() // 2)))
 

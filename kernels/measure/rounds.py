@@ -154,7 +154,7 @@ def _take_estimates(record: Record, warmed: Warmed, count: int, times_us: dict[s
 
 
 def _judge(record: Record, eager: Sequence[Sequence[Case]] | None, plan: Plan) -> None:
-    records.judge_record(record, eager, None, plan.labels(record.tool))
+    records.judge_record(record, eager, None, plan.labels(record.checked_as))
 
 
 def _take_kernels(record: Record, answer: Finished) -> None:

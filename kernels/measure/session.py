@@ -21,7 +21,7 @@ from kernels.measure import conditions, outcome, records, rounds
 from kernels.measure.conditions import Reading
 from kernels.measure.gpu_lock import somebody_measures
 from kernels.measure.messages import MakePlan, PlanAnswer, Prepare, Prepared
-from kernels.measure.model import Validation
+from kernels.measure.model import Validation, is_users_kernel
 from kernels.measure.plan import Plan
 from kernels.measure.processes.child_pool import ChildPool
 from kernels.measure.processes.poll import BudgetError, CancelledError
@@ -29,6 +29,9 @@ from kernels.measure.processes.processes import Child, EarlyChildren, ForkServer
 from kernels.measure.processes.warm_workers import LEAST_CORES, WarmWorkers
 from kernels.measure.records import Record
 from kernels.measure.request import WORK_FOLDER, Limits, Progress, ValidationRequest, cores
+from kernels.measure.wider_check import check_wider
+from profiler.child.limits import Limits as ChildLimits
+from profiler.child.limits import host_memory_bytes, impose
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
 
@@ -114,6 +117,7 @@ class Session:
         self.probe = threading.Thread(target=probe_host, daemon=True)
         self.execute = False
         self.early: EarlyChildren | None = None
+        self.asked: dict[str, Prepare] = {}
 
     def run(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
         self.pool.tell("plan", 0.0, "starting")
@@ -121,7 +125,7 @@ class Session:
         plan, fork_server = self.make_plan(fork_server, stack)
         self.plan = plan
         advised = outcome.candidate_of_advice(self.request.advice_before)
-        self.pool.records = plan.records(self.request.candidates, advised)
+        self.pool.records = plan.records(self.request.candidates, advised, self.request.kernel)
         shared = self.request.shared
         if plan.device is not None and shared is None:
             self.pool.tell("plan", 0.04, "waiting for the GPU")
@@ -246,7 +250,7 @@ class Session:
             if plan.device is None and record.tool == "compile":
                 record.fail("not_run", NEEDS_GPU)
                 continue
-            if plan.device is None and not plan.tasks(record.tool):
+            if plan.device is None and not plan.tasks(record.checked_as):
                 record.fail(
                     "not_run", "not checked: no smaller sizes at which the region still fits together were found"
                 )
@@ -259,6 +263,10 @@ class Session:
                 execute=self.execute,
                 limit=self.limits.message_bytes,
             )
+            if is_users_kernel(record.name):
+                memory_bytes = min(self.limits.kernel_memory_bytes, host_memory_bytes() // 2)
+                limits = ChildLimits(self.limits.kernel_s, memory_bytes=memory_bytes)
+                impose(self.pool.children[record.name].pid, limits)
         if warm_workers is not None:
             warm_workers.close()
 
@@ -274,7 +282,7 @@ class Session:
             autotunes = "autotune" in record.name or "autotune" in record.note
             request = Prepare(
                 candidate=record.name,
-                tasks=plan.tasks(record.tool),
+                tasks=plan.tasks(record.checked_as),
                 device=f"cuda:{device.index}" if device else "cpu",
                 seed=self.request.seed,
                 turn=turn,
@@ -286,9 +294,13 @@ class Session:
                 env=self.cache_env(),
                 roomy=roomy,
                 registry=self.modules.registry,
+                kernel=self.request.kernel if is_users_kernel(record.name) else None,
+                refilled=self.request.kernel is not None,
             )
             limit_s = self.limits.autotune_s if autotunes else self.limits.prepare_s
+            limit_s = self.limits.kernel_s if is_users_kernel(record.name) else limit_s
             self.pool.children[record.name].ask(request, limit_s)
+            self.asked[record.name] = request
         done = 0
 
         def told(child: Child) -> None:
@@ -321,16 +333,18 @@ class Session:
         for record in self.pool.records:
             if record is eager or not record.cases:
                 continue
-            picks = plan.eager_tasks(record.tool)
+            picks = plan.eager_tasks(record.checked_as)
             cases = [base.cases[n] for n in picks] if base else None
             mutated = [base.mutated[n] for n in picks] if base else None
             self.pool.guarded(
                 record,
                 partial(
-                    records.judge_record, eager=cases, eager_mutated=mutated, labels=plan.labels(record.tool),
-                    loosest=plan.loosest(record.tool),
+                    records.judge_record, eager=cases, eager_mutated=mutated, labels=plan.labels(record.checked_as),
+                    loosest=plan.loosest(record.checked_as),
                 ),
             )  # fmt: skip
+            if base is not None and is_users_kernel(record.name) and record.status == "mismatch":
+                check_wider(self.pool, plan, record, base, self.asked[record.name])
             records.prove_needed(record)
             if base is None and record.standing:
                 record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")
@@ -370,7 +384,7 @@ class Session:
             device=plan.device.name,
             software=plan.software,
             conditions={**self.pool.conditions, "device": msgspec.to_builtins(plan.device)},
-            best=decided.best,
+            best=outcome.fastest_of(summary.results, summary.by),
             floor_us=plan.floor_us,
             date=datetime.date.today().isoformat(),
             coverage=plan.coverage,
@@ -380,7 +394,7 @@ class Session:
     def without_gpu(self, plan: Plan) -> Validation:
         for record in self.pool.records:
             if record.status == "correct":
-                record.remark(plan.checked_how(record.tool))
+                record.remark(plan.checked_how(record.checked_as))
         device = self.request.device
         other = device is not None and self.modules.gpu_present()
         wanted = f"this host has no {device[:40]} that can be used" if device and other else "this host has none"

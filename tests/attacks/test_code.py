@@ -78,6 +78,52 @@ def test_code_execution_the_search_finds_what_it_is_for() -> None:
     assert {"pickle", "torch.load", "eval", "shell=", "urllib.request"} <= seen
 
 
+def users_of(*modules: str) -> set[str]:
+    """Which of our files import one of these modules, or from it."""
+    return {
+        place
+        for place, uses in everything().items()
+        if any(kind == "import" and name.startswith(modules) for _, kind, name in uses)
+    }
+
+
+def test_code_execution_only_the_command_line_loads_a_file() -> None:
+    """What names a user's file is the command line's; what loads it is a candidate's process."""
+    assert users_of("app.analysis.user_kernel") == {"app/check/kernels.py", "app/cli/validate.py"}
+    assert users_of("app.check.kernels") == {"app/check/judge.py", "app/check/run.py"}
+    assert users_of("kernels.measure.candidate.user_kernel") == {"kernels/measure/candidate/worker.py"}
+    reads = {place for place in everything() if "runs_kernels=True" in (ROOT / place).read_text()}
+    assert reads == {"app/cli/check.py"}, "a server's configurations name no kernels"
+
+
+KERNEL = '[[kernels]]\nname = "mine"\nkernel = "owned.py:run"\nregion = "norm.txt"\n'
+
+
+def test_code_execution_no_request_has_a_kernel(web: Serving) -> None:
+    for place, body in (
+        ("validations", {"region": GOOD}),
+        ("advice", {"region": GOOD, "oracle": "off"}),
+        ("checks", {"regions": [GOOD]}),
+    ):
+        for field in ("kernel", "kernels", "kernel_limit_s"):
+            answer = web.client.post(f"/api/v1/{place}", json={**body, field: "owned.py:run"})
+            assert answer.status_code == 422, (place, field, answer.text)
+    schema = web.client.get("/openapi.json").json()["components"]["schemas"]
+    taken = [name for name in ("ValidationRequest", "CheckRequest", "AdviceRequest") if name in schema]
+    assert taken
+    assert not any("kernel" in field for name in taken for field in schema[name]["properties"])
+
+
+def test_code_execution_a_configuration_that_names_kernels_is_refused(web: Serving) -> None:
+    files = [("file", ("chain.txt", GOOD.encode())), ("config", ("tritonworthy.toml", KERNEL.encode()))]
+    answer = web.client.post("/api/v1/checks", files=files)
+    assert (answer.status_code, answer.json()["code"]) == (422, "config-invalid")
+    assert "a server runs nobody's code" in answer.json()["detail"]
+    assert answer.json()["line"] == 1
+    body = {"regions": [GOOD], "check": {"kernels": []}}
+    assert web.client.post("/api/v1/checks", json=body).status_code == 422
+
+
 CLIENT = "app/cli/remote.py"
 """`tritonworthy watch --server URL`: a client of another server, at the address of its command line."""
 

@@ -1,4 +1,4 @@
-"""The report as JUnit XML: a suite for each trace or region, a case for each assertion.
+"""The report as JUnit XML: a suite for each trace or region, a case for each assertion; a suite for each kernel.
 
 A failed error-level assertion is a failure; a warning is the case's output; what could not be measured is skipped, for
 a missing GPU must not turn a build red.
@@ -30,7 +30,7 @@ def to_junit(report: Report) -> str:
 
 def _suite(report: Report, subject: Subject) -> ET.Element:
     name = subject["name"]
-    cases = [_case(report, a, name) for a in report["assertions"] if a["level"] != "off"]
+    cases = [_case(report, a, name) for a in report["assertions"] if a["level"] != "off" and _concerns(a, subject)]
     if subject["error"] or not cases:
         reason = subject["error"] or "no assertion"
         cases.append(_element("testcase", {"name": "read", "classname": _class(report)}, _skipped_element(reason)))
@@ -43,6 +43,13 @@ def _suite(report: Report, subject: Subject) -> ET.Element:
     suite = ET.Element("testsuite", {"name": _text(name), **{k: str(v) for k, v in counts.items()}})
     suite.extend(cases)
     return suite
+
+
+def _concerns(assertion: AssertionRow, subject: Subject) -> bool:
+    """Assertions are on traces and regions, a kernel's row is on the kernel alone."""
+    if subject["kind"] == "kernel":
+        return assertion["name"] == f"kernel:{subject['name']}"
+    return assertion["check"] != "kernel"
 
 
 def _case(report: Report, assertion: AssertionRow, subject: str) -> ET.Element:

@@ -35,6 +35,7 @@ ABOUT: dict[str, tuple[str, str]] = {
     "region-regression": ("A region got slower", "Compare the two traces."),
     "step-time": ("The step takes too long", "Follow the advice on its largest regions."),
     "gpu-idle": ("The GPU waits", "Look at launches, data loading and synchronising calls."),
+    "kernel": ("A kernel of this repository no longer pays", "Delete it, or mend it: docs/own-kernel.md."),
     "obstacle": ("Something stops torch.compile", "Remove it from the compiled function."),
 }
 """Kind of assertion -> (what a finding of it means, what to do in general)."""
@@ -104,7 +105,7 @@ def _rule(assertion: AssertionRow) -> Sarif:
 
 
 def _family(check: str) -> str:
-    return "tool" if check in TOOLS else "criterion" if check in CRITERIA else "step"
+    return "tool" if check in TOOLS else "criterion" if check in CRITERIA else "kernel" if check == "kernel" else "step"
 
 
 def _result(report: Report, finding: CheckFinding, rule: int, ordinal: int) -> Sarif:

@@ -19,6 +19,7 @@ from app.web.server.access import Access, declare
 from app.web.server.codes import ADVICE, STORED
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import render
+from kernels.measure.model import is_users_kernel
 from kernels.starter_kit.model import Kit
 
 api = APIRouter(prefix="/api/v1", tags=["validations"])
@@ -65,7 +66,8 @@ def _page(request: Request, validation_id: str, candidate: str | None) -> KitPag
         raise missing("validation")
     kit = kit_of(state_of(request), validation, candidate)
     right = [c["name"] for c in validation.get("candidates") or () if c["tool"] == "triton" and c["status"] in RIGHT]
-    return {"validation": validation, "kit": kit, "others": [n for n in right if n != kit.candidate]}
+    others = [n for n in right if n != kit.candidate and not is_users_kernel(n)]
+    return {"validation": validation, "kit": kit, "others": others}
 
 
 RIGHT = ("ok", "correct")

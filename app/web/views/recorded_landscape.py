@@ -14,6 +14,7 @@ from app.units import count
 from app.web.charts import landscape
 from app.web.charts.figure import Chart
 from app.web.charts.plotly import total_bytes
+from kernels.measure.model import is_users_kernel
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 
@@ -48,7 +49,8 @@ def triton_candidates(region: RegionBody, evidence: Figures | None = None) -> li
     measured = [
         (time_us["median"], c["name"])
         for c in (evidence.get("candidates") or () if evidence else ())
-        if c["tool"] == "triton" and c["status"] == "ok" and (time_us := c.get("time_us"))
+        if c["tool"] == "triton" and c["status"] == "ok" and not is_users_kernel(c["name"])
+        if (time_us := c.get("time_us"))
     ]
     advice = region.get("advice")
     options = advice.get("alternatives") or () if advice else ()

@@ -15,10 +15,10 @@ from kernels.measure.candidate import integrity, launch_ablation
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.indices import reads_by_value
 from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
-from kernels.measure.candidate.samples import copied
+from kernels.measure.candidate.samples import Sample, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.judge import AFTER_TIMING, remarkable
-from kernels.measure.messages import Case, Note, OutputError
+from kernels.measure.messages import LEFT_RUNNING, Case, Note, OutputError
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn
 from profiler.region.language.program import Program
@@ -44,6 +44,8 @@ class Draw:
 
 FIRST = Draw()
 FRESH_SET = 2
+BEFORE_REFILL, REFILL = Draw(number=4), Draw(number=5)
+MOST_FORMER = 12  # former contents of an input set that are looked at: more than there are rounds
 
 
 class Checker:
@@ -101,13 +103,15 @@ class Checker:
         seed = tensors.seed_of(self.seed, "timed", secret)
         return self.inputs(task.region, task.sizes, task.scales, number=number, seed=seed)
 
-    def cases(self, task: Task, thorough: bool, sensitivity: bool = False) -> list[Case]:
+    def cases(self, task: Task, thorough: bool, sensitivity: bool = False, refilled: bool = False) -> list[Case]:
         """Errors on several inputs: two seeds, all distributions, and each input changed alone (does it matter?).
 
         sensitivity: also the errors that the first inputs' outputs would have for the changed ones (`Case.stale`).
+        refilled: also on new contents in the memory of inputs that it was called on.
         """
         self.note("checking against float64")
-        plan = [("normal", FIRST), ("normal again", Draw(number=1))]
+        plan = [("normal", FIRST), ("normal again", Draw(number=1)), *([("refilled", REFILL)] if refilled else [])]
+        least = len(plan)
         by_value = reads_by_value(task.built.module)
         others = [d for d in tensors.DISTRIBUTIONS[1 : 4 if thorough else 2] if not (by_value and d == "large")]
         plan += [(d, Draw(distribution=d)) for d in others]
@@ -121,14 +125,18 @@ class Checker:
             started = time.perf_counter()
             task.base = task.first if sensitivity and (name == "normal again" or draw.fresh) else None
             cases.append(self._case(task, name, draw))
-            if time.perf_counter() - started > SLOW_CASE_S and len(cases) >= 2:
+            if time.perf_counter() - started > SLOW_CASE_S and len(cases) >= least:
                 break
         task.first = task.base = None
+        task.earlier.clear()
         return cases
 
     def _case(self, task: Task, name: str, draw: Draw) -> Case:
         """The candidate first, its reference after: no memory that was freed holds what is expected of it."""
-        given = self.drawn(task, draw)
+        given = self.drawn(task, BEFORE_REFILL if draw is REFILL else draw)
+        if draw is REFILL:
+            self._remember(task, owned(kept(task.call(*given), task), task))
+            tensors.refill(given, self.drawn(task, draw))
         self.poison(task)
         torch.manual_seed(tensors.seed_of(self.seed, "random", str(draw)))
         running = integrity.threads()
@@ -151,13 +159,22 @@ class Checker:
             if not repeats:
                 errors = worst([errors, compare(task.first, expected)])
         stale = compare(task.base, expected, task.random) if task.base is not None else None
-        return Case(name, expected.precision, errors, against, repeats, stale)
+        kept_results = any(is_the_same(outputs, errors, former) for former in task.earlier)
+        self._remember(task, outputs)
+        return Case(name, expected.precision, errors, against, repeats, stale, kept_results)
+
+    def _remember(self, task: Task, outputs: tuple[torch.Tensor, ...]) -> None:
+        """Copies of a case's outputs, as far as memory goes: what a later call returns is held against them."""
+        size = sum(o.numel() * o.element_size() for o in outputs)
+        if not task.random and (len(task.earlier) + 1) * size < max(self.memory_bytes, 2**26) / 8:
+            task.earlier.append(tuple(o.clone() for o in outputs))
 
     def timed_case(self, task: Task) -> list[Case]:
         """The worst of the timed calls whose outputs were copied, as one case; [] where there is none."""
         ends = time.perf_counter() + MOST_CHECKING_S
         errors: list[list[OutputError]] = []
         precision = against = ""
+        kept_results = False
         for sample in task.samples.all():
             if errors and time.perf_counter() > ends:
                 break
@@ -167,10 +184,28 @@ class Checker:
             expected, against = self.reference(task, fresh)
             precision = expected.precision
             errors.append(self.against(task, outputs, expected, fresh))
+            kept_results = kept_results or self._kept_while_timed(task, sample, outputs, errors[-1])
             self.free()
         if not errors:
             return []
-        return [Case(AFTER_TIMING, precision, worst(errors), against)]
+        return [Case(AFTER_TIMING, precision, worst(errors), against, kept=kept_results)]
+
+    def _kept_while_timed(
+        self, task: Task, sample: Sample, outputs: tuple[torch.Tensor, ...], errors: Sequence[OutputError]
+    ) -> bool:
+        """Whether what is wrong is another timed call's result, or right for what the inputs' memory held before."""
+        wrong = [number for number, error in enumerate(errors) if is_wrong(error)]
+        if not wrong:
+            return False
+        others = [s for s in task.samples.all() if (s.number, s.secret) != (sample.number, sample.secret)]
+        if any(is_the_same(outputs, errors, owned(other.outputs, task)) for other in others):
+            return True
+        for secret in task.former.get(sample.number, ())[:MOST_FORMER]:
+            expected, _ = self.reference(task, self.timed_inputs(task, sample.number, secret))
+            then = compare(outputs, expected, task.random)
+            if not any(is_wrong(then[number]) for number in wrong):
+                return True
+        return False
 
     def ablate_launches(self, task: Task) -> str:
         """What the candidate returns while Triton launches nothing: "same" as else, "differs", "none" asked for.
@@ -305,7 +340,20 @@ class Checker:
 def check_threads(before: frozenset[int]) -> None:
     """Raises WrongOutputError where a call left a thread of its own running: its work may not be done."""
     if names := integrity.left_running(before):
-        raise WrongOutputError(f"it left a thread running behind its call: {', '.join(names[:3])}")
+        raise WrongOutputError(f"{LEFT_RUNNING}: {', '.join(names[:3])}")
+
+
+def is_wrong(error: OutputError) -> bool:
+    """More than rounding: of indices and whole numbers any difference; of random outputs nothing can be said."""
+    return remarkable(error) if error.kind in ("float", "random") else error.error > 0
+
+
+def is_the_same(outputs: Sequence[torch.Tensor], errors: Sequence[OutputError], former: Sequence[torch.Tensor]) -> bool:
+    """Whether a wrong output is, bit for bit, what an earlier call returned."""
+    return any(
+        is_wrong(error) and tensors.same_bits(own, old)
+        for own, error, old in zip(outputs, errors, former, strict=False)
+    )
 
 
 def worst(errors: Sequence[Sequence[OutputError]]) -> list[OutputError]:

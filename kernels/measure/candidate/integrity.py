@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import torch
 
+from kernels.measure.messages import REPLACED
+
 OUTSIDE: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("json", json, ("dumps", "loads")),
     ("msgspec", msgspec, ("to_builtins", "convert")),
@@ -94,7 +96,7 @@ def replaced(before: Mapping[str, Stood]) -> list[str]:
 def check(before: Mapping[str, Stood]) -> None:
     """Raises TamperedError where something was replaced."""
     if names := replaced(before):
-        raise TamperedError(f"it replaced {', '.join(names[:4])} in the process that measures it")
+        raise TamperedError(f"{REPLACED} {', '.join(names[:4])} in the process that measures it")
 
 
 def threads() -> frozenset[int]:

@@ -36,6 +36,8 @@ class Task:
     samples: Reservoir = field(default_factory=Reservoir)
     first: tuple[torch.Tensor, ...] | None = None  # outputs of the first call, for as long as cases are checked
     base: tuple[torch.Tensor, ...] | None = None  # outputs for other inputs than the case's
+    earlier: list[tuple[torch.Tensor, ...]] = field(default_factory=list)  # outputs of the calls of former cases
+    former: dict[int, list[int]] = field(default_factory=dict)  # per input set, the secrets of its former contents
     lean: bool = False  # too large to keep with the others: made anew for each turn
     sets: int = 1
     flush: timing.Flush | None = None

@@ -27,6 +27,7 @@ from kernels.measure.candidate.indices import with_distinct
 from kernels.measure.candidate.reference import random_outputs
 from kernels.measure.candidate.samples import MOST_SAMPLES, Sample, Sampling, below, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
+from kernels.measure.candidate.user_kernel import builder, place_of
 from kernels.measure.messages import (
     Answer,
     CandidateRequest,
@@ -51,6 +52,7 @@ from kernels.measure.messages import (
     Warmed,
     candidate_request,
 )
+from kernels.measure.model import USERS_KERNEL
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import exclusive_autotuning
 from profiler.region.language.program import program
@@ -104,7 +106,8 @@ class Worker:
         if self.checker.on_gpu:
             self._open_gpu(self.checker.device, request.compile_workers if self.candidate.startswith("compile") else 0)
             spans.end("context")
-        build = importlib.import_module(request.registry).build
+        own = request.kernel
+        build = importlib.import_module(request.registry).build if own is None else builder(own)
         # All built before any is called: torch.compile's registration resets Dynamo, which would throw away what
         # the first calls compiled.
         self.tasks = [self._build(build, request.candidate, parse(t.region), t.sizes) for t in request.tasks]
@@ -121,16 +124,21 @@ class Worker:
             # Checks are not timed: they run side by side where memory is enough. Autotuning waits until it is alone.
             with self.checker.turn(shared=self.roomy, to_the_end=request.crowded):
                 self._await_memory(request)
-                cases = self.checker.cases(task, number == 0, sensitivity=number == 0 and self.candidate == "eager")
+                sensitivity = number == 0 and self.candidate == "eager"
+                cases = self.checker.cases(task, number == 0, sensitivity, request.refilled)
                 peak = self._peak_bytes(task)
                 self.checker.free()
             spans.end("checks")
             results.append(PreparedTask(compile_s, cases, task.mutated, peak))
         integrity.check(self.untouched)
         spent = {**spans.seconds, "waited": self.checker.turn.waited_s}
-        interpreted = not self.checker.on_gpu and self.candidate.startswith("triton")
+        interpreted = not self.checker.on_gpu and self._may_launch_triton()
         ablation = self.checker.ablate_launches(self.tasks[0]) if interpreted else ""
         return Prepared(results, {k: round(v, 3) for k, v in spent.items()}, ablation)
+
+    def _may_launch_triton(self) -> bool:
+        """Whether its own kernels are left out once, to see that they compute the result."""
+        return self.candidate.startswith(("triton", USERS_KERNEL))
 
     def get_ready(self, request: GetReady) -> None:
         """Before it is known which candidate this will be."""
@@ -258,6 +266,7 @@ class Worker:
         chosen |= {(start + n) % count for n in range(min(count, MOST_RENEWED))}
         for n in sorted(chosen, key=lambda n: (n - rotation.position) % count):
             tensors.refill(rotation.sets[n], self.checker.timed_inputs(task, n, secret))
+            task.former.setdefault(n, []).append(task.secrets[n])
             task.secrets[n] = secret
         if self.evict is not None:
             self.evict()
@@ -312,7 +321,7 @@ class Worker:
             with self._rotating(task) as rotation:
                 launched = timing.triton_launches(task.call, rotation.next())
                 names = self._kernel_names(task, rotation)
-            if self.candidate.startswith("triton"):
+            if self._may_launch_triton():
                 with self.checker.turn():
                     replays = self.checker.ablate_launches(task)
         return Finished(cases, [n[:300] for n in names[:200]], launched, replays, recompiled)
@@ -358,7 +367,7 @@ def fault_of(fault: BaseException) -> Fault:
     status = _status_of(fault, text)
     if status == "error" and not isinstance(fault, integrity.TamperedError):
         text = f"{type(fault).__name__}: {text}"
-    return Fault(status, text)
+    return Fault(status, text + place_of(fault))
 
 
 def _status_of(fault: BaseException, text: str) -> ToldStatus:

@@ -44,7 +44,7 @@ def pump(
                 child.read()
             elif child.remaining() <= 0:
                 what = f"; last it said: {child.note}" if child.note else ""
-                child.fail("timeout", f"no answer within the time limit{what}")
+                child.fail("timeout", f"no answer in {child.limit_s:.3g} s{what}")
             child_log_check(child, log_bytes)
             if child.pending is None and on_change is not None:
                 on_change(child)

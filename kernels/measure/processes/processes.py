@@ -78,7 +78,7 @@ class Child:
         self._log = log
         self._fork_server = fork_server
         self._number = 0
-        self._limit = 0.0
+        self.limit_s = 0.0  # of running time that the answer may take
         self._used = 0.0
         self._running_since: float | None = None
 
@@ -89,9 +89,9 @@ class Child:
     def ask(self, request: Request, limit_s: float) -> None:
         """Send a request; `pump` then collects the answer within limit_s of running time."""
         self._number += 1
-        self.pending, self.answer = self._number, None
+        self.pending, self.answer, self.note = self._number, None, ""
         self.span_us = self._timing_since = None
-        self._limit, self._used, self._running_since = limit_s, 0.0, time.monotonic()
+        self.limit_s, self._used, self._running_since = limit_s, 0.0, time.monotonic()
         try:
             self.channel.send(Question(self._number, request))
         except OSError:
@@ -121,7 +121,7 @@ class Child:
     def remaining(self) -> float:
         """Seconds of running time left; its waiting for the GPU does not count."""
         running = time.monotonic() - self._running_since if self._running_since is not None else 0.0
-        return self._limit - self._used - running
+        return self.limit_s - self._used - running
 
     def fail(self, status: str, message: str) -> None:
         """Kill it and everything it started; the first reason stays."""

@@ -134,3 +134,14 @@ def test_another_mode_of_the_same_tool_overturns_and_is_named():
     assert (after.tool, after.mode, after.validation["outcome"]) == ("compile", "default", "overturned")
     assert "the prediction (compile-reduce-overhead) is overturned" in after.headline
     assert after.action != before.action
+
+
+def test_no_advice_rests_on_a_kernel_that_the_user_alone_has():
+    """Five times as fast as all others, it is in the measurement and in nothing else."""
+    eager, compiled = result("eager", 300, 300, 100), result("compile", 100, 300, 300)
+    mine = replace(result("kernel:mine", 20, 300, 100), tool="triton")
+    alone, together = (reissue(advised(), validation(eager, compiled, *more)) for more in ((), (mine,)))
+    assert [c["name"] for c in together.validation["candidates"]] == ["eager", "compile", "kernel:mine"]
+    assert replace(together, validation=None) == replace(alone, validation=None)
+    assert together.tool == "compile"
+    assert together.validation["reason"] == alone.validation["reason"]

@@ -176,3 +176,12 @@ def test_what_the_paired_rounds_do_not_tell_apart_is_a_tie():
     decided = decide(results(wide), wide, {"tool": "compile"})
     assert (decided.outcome, decided.winner) == ("tie", "eager")
     assert "holds 1" in decided.reason
+
+
+def test_a_users_kernel_that_is_wrong_disproves_no_advice():
+    """Else a broken function of somebody's file would overturn that a kernel is worth writing."""
+    contenders = field(eager=100, compile=50)
+    mine = CandidateResult("kernel:mine", "triton", "mismatch", "relative error 0.01")
+    decided = decide([*results(contenders), mine], contenders, {"tool": "triton"})
+    assert decided.outcome == "unmeasured"
+    assert "mine" not in decided.reason

@@ -15,7 +15,8 @@ import pytest
 
 from kernels.host import Host
 from kernels.measure import gpu_lock, planner
-from kernels.measure.messages import MakePlan, PlanAnswer
+from kernels.measure.kernel_verdict import kernel_verdict
+from kernels.measure.messages import MakePlan, PlanAnswer, UserKernel
 from kernels.measure.model import to_json, validation_from_json
 from kernels.measure.processes import poll
 from kernels.measure.processes.processes import ForkServer
@@ -66,6 +67,26 @@ def test_good_candidates_are_timed_and_the_fastest_wins(parent):
     assert found.conditions["rounds"] >= 5
     assert found.floor_us == 50
     assert validation_from_json(to_json(found)) == found
+
+
+def test_a_users_kernel_is_timed_among_the_others_and_the_advice_rests_on_them(parent):
+    others = ("eager", "compile:200", "triton:150")
+    alone, _ = measured(parent, *others, advice_before={"tool": "compile"})
+    found, by_name = measured(
+        parent, *others, advice_before={"tool": "compile"}, kernel=UserKernel("/home/me/mine.py", "100")
+    )
+    assert [c.name for c in found.candidates] == [*others, "kernel:100"]
+    assert {c.status for c in found.candidates} == {"ok"}
+    assert (found.outcome, alone.outcome) == ("overturned", "overturned")
+    assert found.reason.startswith("triton:150 takes")
+    assert (found.best, alone.best) == ("kernel:100", "triton:150")
+    assert by_name["compile:200"].ratio_to_best_other.median == pytest.approx(200 / 150, rel=0.02)
+    verdict = kernel_verdict(found)
+    assert (verdict.verdict, verdict.against) == ("keep", "compile:200")
+    assert verdict.speedup.median == pytest.approx(2.0, rel=0.02)
+    slow, _ = measured(parent, *others, kernel=UserKernel("/home/me/mine.py", "201"))
+    assert kernel_verdict(slow).verdict == "delete"
+    assert validation_from_json(to_json(slow)) == slow
 
 
 BAD = {
