@@ -1,0 +1,79 @@
+"""Attention rounded as its kernels round: scores in float32, what a matrix product reads in the type of its operands."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from kernels.measure.candidate.rounding import Rounding
+
+
+def attention(
+    rounding: Rounding,
+    dtype: torch.dtype,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """F.scaled_dot_product_attention without dropout. dtype: of the text's operands."""
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    bias = query.new_zeros(())
+    if is_causal:
+        ones = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+        bias = query.new_zeros(ones.shape).masked_fill(~ones.tril(), -math.inf)
+    if attn_mask is not None:
+        kept = attn_mask.dtype == torch.bool
+        bias = bias + (query.new_zeros(attn_mask.shape).masked_fill(~attn_mask, -math.inf) if kept else attn_mask)
+    result: torch.Tensor = _Attention.apply(rounding, dtype, query, key, value, bias, scale)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _scores(rounding: Rounding, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor, scale: float) -> torch.Tensor:
+    products = rounding.jitter(q, 2.0**-24 * math.sqrt(max(1.0, q.shape[-1] / 2))) @ k.mT * scale
+    return rounding.to(rounding.to(products, torch.float32) + bias, torch.float32)
+
+
+class _Attention(torch.autograd.Function):
+    """The backward makes the scores anew, and takes the rows' sum of gradient by probability from the rounded result."""
+
+    @staticmethod
+    def forward(ctx: Any, rounding: Rounding, dtype: torch.dtype, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+                bias: torch.Tensor, scale: float) -> torch.Tensor:  # fmt: skip
+        with _disable_current_modes():
+            scores = _scores(rounding, q, k, bias, scale)
+            most = scores.amax(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)
+            weights = rounding.to((scores - most).exp(), torch.float32)
+            total = weights.sum(-1, keepdim=True)
+            result = rounding.to(weights, dtype) @ v / total
+            result = rounding.to(torch.where(total == 0, 0.0, result), dtype)
+            ctx.save_for_backward(q, k, v, bias, result, rounding.to(most + total.log(), torch.float32))
+        ctx.rounding, ctx.dtype, ctx.scale = rounding, dtype, scale
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, k, v, bias, result, lse = ctx.saved_tensors
+        rounding, dtype, scale = ctx.rounding, ctx.dtype, ctx.scale
+        with _disable_current_modes():
+            weights = (_scores(rounding, q, k, bias, scale) - lse).exp().nan_to_num(0.0, 0.0, 0.0)
+            given = rounding.to(gradient @ v.mT, torch.float32)
+            mean = rounding.to(rounding.jitter(gradient * result, 2.0**-24).sum(-1, keepdim=True), torch.float32)
+            of_scores = weights * (given - mean)
+            taken = rounding.to(of_scores, dtype)
+            dq = rounding.to(taken @ k * scale, dtype)
+            dk = rounding.to(taken.mT @ q * scale, dtype)
+            dv = rounding.to(rounding.to(weights, dtype).mT @ gradient, dtype)
+            db = of_scores.sum_to_size(bias.shape) if ctx.needs_input_grad[5] else None
+            shaped = (dq.sum_to_size(q.shape), dk.sum_to_size(k.shape), dv.sum_to_size(v.shape))
+        return (None, None, *shaped, db, None)
