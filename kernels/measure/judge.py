@@ -16,10 +16,13 @@ OUTLIER_FLOORS = 16.0
 ROW_LOOSEST, ROW_FLOORS = 4.0, 4.0
 ROW_ROOM, OUTLIER_ROOM = 4.0, 20.0
 """How many times its room the worst row's error may be, and the worst element's."""
+FEW = 2.0
+"""Errors of few elements do not average out: one may be that many times further beyond the room than many together."""
 SLOPE_FLOORS, SLOPE_CHANCE, SLOPE_ROOM = 1 / 8, 4.0, 6.0
 """A result that is too large or too small as a whole: by a share of the floor, by what errors of either sign leave by
 chance, and by how many times what roundings make of it."""
-STEP_SLOPE = 2e-3
+STEP_SLOPE, FLIPS_ROOM = 2e-3, 3.0
+"""Of outputs that have steps: a slope that always passes, and how many times as many may be on another step."""
 MOST_POOLED = 4.0
 """Eager's own errors say by how much the room is too small; past this many times they say that eager is wrong."""
 AFTER_TIMING = "after timing"  # the distribution of the timed calls' inputs, each process's own
@@ -162,7 +165,8 @@ def _one(
     room = output.in_room if output.dtype not in BYTES else None
     times = together * loosest / LOOSEST
     if room is not None:
-        ratio = min(ratio, room.error / times) if not math.isnan(ratio) else ratio
+        few = 1.0 + FEW / math.sqrt(max(1, output.elements))
+        ratio = min(ratio, room.error / times / few) if not math.isnan(ratio) else ratio
     if not ratio <= loosest:  # NaN fails too
         what = "elements differ" if output.kind == "exact" else "relative error"
         explained = f", {room.error:.3g} times what roundings explain" if room is not None else ""
@@ -191,6 +195,9 @@ def _steps(output: OutputError, room: InRoom, own: OutputError, loosest: float) 
     eagers = own.in_room.outside if own.in_room is not None else own.error if output.kind != "float" else 0.0
     if room.outside > loosest * eagers:
         return f"{room.outside:.3g} of the elements are on a step that no rounding leads to, eager's own {eagers:.3g}"
+    share, own_share = (output.error, own.error) if output.kind != "float" else (output.differ, own.differ)
+    if room.error > FLIPS_ROOM and share > loosest * own_share:
+        return f"{share:.3g} of the elements are on another step, {room.error:.3g} times as many as by roundings"
     allowed = max(LOOSEST * abs(own.slope), SLOPE_ROOM * room.slope, STEP_SLOPE)
     if output.kind == "exact" and abs(output.slope) > allowed:
         return f"{100 * output.slope:+.2g} % off as a whole, allowed {100 * allowed:.2g} %"

@@ -224,7 +224,8 @@ class InRoom(msgspec.Struct, frozen=True):
     """An output's error by the room that roundings give it on these inputs (`candidate.room`).
 
     error: root mean square of each element's error over its own room; row: of the worst row; outlier: of the worst
-    element. slope: what rounding by chance makes all of it too large or too small by, relative. outside: share of the
+    element. Of outputs that have steps, error is how many times as many elements are on another step as by chance.
+    slope: what rounding by chance makes all of it too large or too small by, relative. outside: share of the
     elements that no rounding puts where they are, of outputs that have steps.
     """
 

@@ -17,6 +17,7 @@ from profiler.region.language.vocabulary import DTYPE_NAMES, DTYPES
 LEVELS = (torch.int8, torch.uint8)
 """What numbers are quantised to; other integers count, or point."""
 STEP = 1 << 24  # elements compared at once: 128 MiB of float64
+SHORTEST_ROW = 16  # elements; errors of fewer do not average out
 SHORT_ROW = 2.0**-6
 """Of a row's usual length: shorter ones count as that long, as what they are off by matters no more."""
 
@@ -50,7 +51,7 @@ def _floats(
     misfits = torch.zeros((), dtype=torch.int64, device=out.device)
     differ = torch.zeros((), dtype=torch.float64, device=out.device)
     rows: list[torch.Tensor] = []  # |d|² and |ref|² of each
-    length = out.shape[-1] if out.dim() > 1 and 1 < out.shape[-1] <= STEP else 0
+    length = out.shape[-1] if out.dim() > 1 and SHORTEST_ROW <= out.shape[-1] <= STEP else 0
     step = STEP // length * length if length else STEP
     flat_out, flat_ref = out.reshape(-1), ref.reshape(-1)
     for start in range(0, flat_out.numel(), step):

@@ -11,15 +11,18 @@ from kernels.measure.candidate.room import BORDER, Room
 from kernels.measure.messages import InRoom
 
 
-def floats_in_room(
-    out: torch.Tensor, ref: torch.Tensor, length: int, limit: float, room: Room
-) -> InRoom:
+FEW = 4
+
+
+def floats_in_room(out: torch.Tensor, ref: torch.Tensor, length: int, limit: float, room: Room) -> InRoom:
     """Flat outputs and references; length: of a row, 0 for none; limit: the largest number the type holds."""
     right = ref.to(torch.float64)
     finite = out.to(torch.float64).isfinite() & right.isfinite() & (right.abs() <= limit)
     apart = torch.where(finite, out.to(torch.float64) - right, 0.0)
     if room.low is not None and room.high is not None:
-        return InRoom(slope=room.slope, outside=_outside(out, finite, room.low, room.high))
+        differ = float((ref.to(out.dtype).to(torch.float32) != out.to(torch.float32))[finite].sum())
+        outside = _outside(out, finite, room.low, room.high)
+        return InRoom(_over(differ, room), slope=room.slope, outside=outside)
     assert room.size is not None
     # What is exact has no room and needs none.
     ratio = torch.where(apart == 0, 0.0, apart.abs() / room.size.reshape(-1).to(torch.float64)).square()
@@ -44,7 +47,12 @@ def steps_in_room(out: torch.Tensor, ref: torch.Tensor, room: Room) -> InRoom | 
         return None
     values, low, high = (t.to(torch.int64) for t in (out, room.low, room.high))
     outside = float(((values < low) | (values > high)).double().mean())
-    return InRoom(slope=room.slope, outside=outside)
+    return InRoom(_over(float((values != ref.to(torch.int64)).sum()), room), slope=room.slope, outside=outside)
+
+
+def _over(differ: float, room: Room) -> float:
+    """How many times as many elements end on another step as roundings by chance put there; a few are nothing."""
+    return differ / (room.flips + FEW)
 
 
 def selected_in_room(

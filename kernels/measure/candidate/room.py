@@ -20,7 +20,7 @@ from kernels.measure.candidate.reference import Reference, Wide, label, result_n
 from kernels.measure.candidate.rounded_run import Run, kept_in, rounded_run, run_of
 from kernels.measure.candidate.rounding import MANTISSA, Rounding
 
-BORDER = 4.0
+BORDER = 3.0
 """How many times its own error a number may be from a border and still fall on either side."""
 FEW_RUNS, MANY_RUNS = 5, 8
 SMALL = 1 << 20
@@ -32,6 +32,9 @@ STEPPING = COMPARING | frozenset(
     """round floor ceil trunc sign sgn heaviside frac fmod remainder floor_divide floordiv mod int long char short byte
     bool argmax argmin topk sort argsort max min kthvalue median to type bucketize searchsorted isin signbit""".split()
 )
+WHOLE = frozenset({"round", "floor", "ceil", "trunc", "sign", "sgn", "floor_divide", "floordiv"})
+CASTS = frozenset({"to", "type", "bool", "int", "long", "char", "short", "byte"})
+BOUNDING = frozenset({"clamp", "clip", "clamp_min", "clamp_max"})
 BYTES = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 UNCHANGED = frozenset(
     """view reshape permute transpose t expand expand_as unsqueeze squeeze flatten contiguous clone getitem select
@@ -45,13 +48,14 @@ class Room:
     """Of one output. size: of its error, per element (floats); low, high: what steps leave possible (others).
 
     slope: how far rounding by chance makes all of an output too large or too small, relative, in the root mean square.
-    of_source: size of what an index output selects from.
+    flips: how many elements end on another step, in the mean. of_source: size of what an index output selects from.
     """
 
     size: torch.Tensor | None = None
     low: torch.Tensor | None = None
     high: torch.Tensor | None = None
     slope: float = 0.0
+    flips: float = 0.0
     of_source: torch.Tensor | None = None
 
 
@@ -92,11 +96,18 @@ def _floating(node: torch.fx.Node) -> bool:
 
 
 def _steps(node: torch.fx.Node) -> bool:
-    """Whether the node makes steps of floating numbers: of casts only those to integers do."""
-    name = label(node).rstrip("_").strip("_")
+    """Whether the node makes steps of floating numbers: of casts only those to integers do, of numbers that are none."""
+    name = label(node).strip("_")
     if node.op in ("placeholder", "output") or name not in STEPPING or not _operands(node):
         return False
-    return name not in ("to", "type", "bool") or not _floating(node)
+    return name not in CASTS or not (_floating(node) or _whole(node.all_input_nodes[0]))
+
+
+def _whole(node: torch.fx.Node) -> bool:
+    """Its numbers are whole already."""
+    while label(node).strip("_") in UNCHANGED | BOUNDING and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return label(node).strip("_") in WHOLE
 
 
 def _exact(node: torch.fx.Node) -> bool:
@@ -121,7 +132,10 @@ def rooms(
     narrow = [_narrow(v) for v in results] + [x.dtype for x, g in zip(inputs, requires_grad, strict=True) if g]
     unrounded = frozenset(v for v, d in zip(results, narrow, strict=False) if d in BYTES)
     exact = run_of(Wide(module, wide, list(sources)), inputs, requires_grad, upstream)
-    spread = _Spread([o.to(wide) for o in exact.outputs], {n: exact.kept[n] for n in sources})
+    spread = _Spread(
+        [o.to(wide) for o in exact.outputs], {n: exact.kept[n] for n in sources},
+        [d if d in BYTES or not d.is_floating_point else None for d in narrow],
+    )  # fmt: skip
     count = MANY_RUNS if sum(o.numel() for o in expected.outputs) <= SMALL else FEW_RUNS
     device = inputs[0].device if inputs else torch.device("cpu")
     for number in range(count):
@@ -152,8 +166,10 @@ def _narrow(node: Any) -> torch.dtype:
 class _Spread:
     """Sums over the runs of what they differ from the exact one by."""
 
-    def __init__(self, outputs: list[torch.Tensor], sources: dict[torch.fx.Node, torch.Tensor]) -> None:
-        self.outputs, self.sources = outputs, sources
+    def __init__(self, outputs: list[torch.Tensor], sources: dict[torch.fx.Node, torch.Tensor],
+                 stepped: list[torch.dtype | None]) -> None:  # fmt: skip
+        self.outputs, self.sources, self.stepped = outputs, sources, stepped
+        self.flips = [0.0] * len(outputs)
         self.squares = [torch.zeros_like(o) for o in outputs]
         self.most = [torch.zeros_like(o) for o in outputs]
         self.ends = [(o.clone(), o.clone()) for o in outputs]
@@ -167,6 +183,8 @@ class _Spread:
             apart = _difference(other, right)
             self.squares[n].add_(apart.square())
             self.slopes[n] += slope_of(apart, right) ** 2
+            if (dtype := self.stepped[n]) is not None:
+                self.flips[n] += float((other.to(dtype).float() != right.to(dtype).float()).sum())
         for node, right in self.sources.items():
             self.of[node].add_(_difference(run.kept[node], right).square())
 
@@ -186,11 +204,12 @@ class _Spread:
         slope = math.sqrt(self.slopes[number] / self.runs)
         size = (self.squares[number] / self.runs).sqrt()
         low, high = self.ends[number]
+        flips = self.flips[number] / self.runs
         if not out.is_floating_point():
-            return Room(None, low, high, slope, of_source)
+            return Room(None, low, high, slope, flips, of_source)
         if dtype in BYTES:
             reach = torch.maximum(BORDER * _even(size, out, torch.float32), self.most[number])
-            return Room(None, out - reach, out + reach, slope)
+            return Room(None, out - reach, out + reach, slope, flips)
         return Room(torch.maximum(_even(size, out, dtype), self.most[number]), slope=slope)
 
 
@@ -224,5 +243,6 @@ def _even(size: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> torch.
     general = float(relative[lengths > 0].median()) if bool((lengths > 0).any()) else 0.0
     general = general if math.isfinite(general) else 0.0
     total = rows.square() + (in_row / 2).square() + (values * min(general, 1.0) / 2).square()
+    total += (in_row.median() / 16).square()
     total += (values * step).square() / 12 + (NEGLIGIBLE * step * usual) ** 2
     return total.sqrt().reshape(size.shape)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernels.measure.candidate.rounding import Rounding
+from kernels.measure.candidate.rounding import MANTISSA, UNIT, Rounding
 
 
 def attention(
@@ -39,9 +40,50 @@ def attention(
     return result
 
 
+@dataclass(slots=True)
+class RowSums:
+    """Attention that a text spells: what its softmax's backward subtracts may be taken from the rounded result.
+
+    A softmax followed by a product gets its gradient by the sum of gradient times probability over each row. Kernels take
+    that as the sum of gradient times result, which is as far off as the result's rounding makes it.
+    """
+
+    rounding: Rounding
+    weights: torch.Tensor
+    off: torch.Tensor | None = None
+
+    def watch_scores(self, scores: torch.Tensor) -> None:
+        """Of the softmax's input."""
+        if scores.requires_grad:
+            scores.register_hook(self._subtract)
+
+    def watch_result(self, result: torch.Tensor, dtype: torch.dtype) -> None:
+        """Of the product that the probabilities are the first operand of."""
+        if not result.requires_grad or result.shape[:-1] != self.weights.shape[:-1]:
+            return
+        value, size = result.detach(), 0.4 * 2.0 ** -MANTISSA[dtype]
+
+        def hook(gradient: torch.Tensor) -> None:
+            with _disable_current_modes():
+                self.off = (gradient * (self.rounding.jitter(value, size) - value)).sum(-1, keepdim=True)
+
+        result.register_hook(hook)
+
+    def _subtract(self, gradient: torch.Tensor) -> torch.Tensor:
+        if self.off is None:
+            return gradient
+        with _disable_current_modes():
+            return gradient - self.weights * self.off.to(gradient.dtype)
+
+
 def _scores(rounding: Rounding, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor, scale: float) -> torch.Tensor:
-    products = rounding.jitter(q, 2.0**-24 * math.sqrt(max(1.0, q.shape[-1] / 2))) @ k.mT * scale
+    products = _product(rounding, q, k.mT) * scale
     return rounding.to(rounding.to(products, torch.float32) + bias, torch.float32)
+
+
+def _product(rounding: Rounding, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Its sums in any order, in float32."""
+    return rounding.jitter(a, UNIT * math.sqrt(max(1.0, a.shape[-1] / 2))) @ b
 
 
 class _Attention(torch.autograd.Function):
@@ -55,7 +97,7 @@ class _Attention(torch.autograd.Function):
             most = scores.amax(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)
             weights = rounding.to((scores - most).exp(), torch.float32)
             total = weights.sum(-1, keepdim=True)
-            result = rounding.to(weights, dtype) @ v / total
+            result = _product(rounding, rounding.to(weights, dtype), v) / total
             result = rounding.to(torch.where(total == 0, 0.0, result), dtype)
             ctx.save_for_backward(q, k, v, bias, result, rounding.to(most + total.log(), torch.float32))
         ctx.rounding, ctx.dtype, ctx.scale = rounding, dtype, scale
@@ -67,13 +109,13 @@ class _Attention(torch.autograd.Function):
         rounding, dtype, scale = ctx.rounding, ctx.dtype, ctx.scale
         with _disable_current_modes():
             weights = (_scores(rounding, q, k, bias, scale) - lse).exp().nan_to_num(0.0, 0.0, 0.0)
-            given = rounding.to(gradient @ v.mT, torch.float32)
-            mean = rounding.to(rounding.jitter(gradient * result, 2.0**-24).sum(-1, keepdim=True), torch.float32)
+            given = rounding.to(_product(rounding, gradient, v.mT), torch.float32)
+            mean = rounding.to(_product(rounding, gradient.unsqueeze(-2), result.unsqueeze(-1)).squeeze(-1), torch.float32)
             of_scores = weights * (given - mean)
             taken = rounding.to(of_scores, dtype)
-            dq = rounding.to(taken @ k * scale, dtype)
-            dk = rounding.to(taken.mT @ q * scale, dtype)
-            dv = rounding.to(rounding.to(weights, dtype).mT @ gradient, dtype)
+            dq = rounding.to(_product(rounding, taken, k) * scale, dtype)
+            dk = rounding.to(_product(rounding, taken.mT, q) * scale, dtype)
+            dv = rounding.to(_product(rounding, rounding.to(weights, dtype).mT, gradient), dtype)
             db = of_scores.sum_to_size(bias.shape) if ctx.needs_input_grad[5] else None
             shaped = (dq.sum_to_size(q.shape), dk.sum_to_size(k.shape), dv.sum_to_size(v.shape))
         return (None, None, *shaped, db, None)

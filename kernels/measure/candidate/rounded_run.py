@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels.measure.candidate.reference import Wide, gradients_of, label, widened
-from kernels.measure.candidate.rounded_attention import attention
+from kernels.measure.candidate.rounded_attention import RowSums, attention
 from kernels.measure.candidate.rounding import UNIT, Rounding
 
 PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "convolution", "convolution_backward"})
@@ -37,6 +37,9 @@ STATISTICS = frozenset({"native_layer_norm", "native_group_norm", "native_batch_
 """What they return behind the first is kept in float32 for the backward."""
 ONE_KERNEL = frozenset({"rms_norm", "scaled_dot_product_attention", "layer_norm", "group_norm", "linear", "matmul"})
 """One kernel in practice, several operations inside: only what it returns is in the text's type."""
+
+
+PASSING = frozenset({"to", "float", "half", "bfloat16", "contiguous", "type_as"})
 
 
 @dataclass(slots=True)
@@ -133,6 +136,8 @@ class RoundedRun(Wide):
         self.rounding, self.exact = rounding, exact
         self.mode = _Rounds(rounding)
         self.node: torch.fx.Node | None = None
+        self.of_product = {n: s for n in module.graph.nodes if (s := _softmax_before(n)) is not None}
+        self.row_sums: dict[torch.fx.Node, RowSums] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op in ("placeholder", "output", "get_attr"):
@@ -147,6 +152,11 @@ class RoundedRun(Wide):
             if n in self.keep:
                 self.kept[n] = value
         self._label(value)
+        if n in self.of_product.values():
+            self.row_sums[n] = RowSums(self.rounding, value.detach())
+            self.row_sums[n].watch_scores(self.env[n.args[0]])  # type: ignore[index]
+        elif n in self.of_product:
+            self.row_sums[self.of_product[n]].watch_result(value, dtype)
         return value
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -164,6 +174,16 @@ class RoundedRun(Wide):
                 continue
             self.mode.of_gradient[one] = self.mode.now
             waiting += [f for f, _ in one.next_functions if f is not None]
+
+
+def _softmax_before(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The softmax whose probabilities are this product's first operand."""
+    if label(node) not in ("matmul", "bmm") or not isinstance(node.args[0], torch.fx.Node):
+        return None
+    one = node.args[0]
+    while label(one) in PASSING and one.args and isinstance(one.args[0], torch.fx.Node):
+        one = one.args[0]
+    return one if label(one) == "softmax" and isinstance(one.args[0], torch.fx.Node) else None
 
 
 def kept_in(node: torch.fx.Node) -> torch.dtype:
