@@ -61,7 +61,9 @@ class Row:
         return self.verdict != "not here" and (self.verdict == "correct") != self.right
 
 
-def checked(text: str, build: Build | None, device: str, seed: int = 3) -> tuple[list[Case], list[str]]:
+def checked(
+    text: str, build: Build | None, device: str, seed: int = 3, thorough: bool = True
+) -> tuple[list[Case], list[str]]:
     """The cases of an implementation (None: of eager), and which inputs it changes."""
     worker = Worker(Unheard())  # type: ignore[arg-type]
     worker.checker.device, worker.checker.seed, worker.checker.memory_bytes = device, seed, 2e9
@@ -75,7 +77,7 @@ def checked(text: str, build: Build | None, device: str, seed: int = 3) -> tuple
 
     try:
         task = worker._build(built, "any", region, {})  # type: ignore[arg-type]
-        return worker.checker.cases(task, thorough=True), task.mutated
+        return worker.checker.cases(task, thorough), task.mutated
     finally:
         torch.set_grad_enabled(True)
 

@@ -18,7 +18,7 @@ ROW_ROOM, OUTLIER_ROOM = 4.0, 20.0
 """How many times its room the worst row's error may be, and the worst element's."""
 FEW = 2.0
 """Errors of few elements do not average out: one may be that many times further beyond the room than many together."""
-SLOPE_FLOORS, SLOPE_CHANCE, SLOPE_ROOM = 1 / 8, 4.0, 6.0
+SLOPE_FLOORS, SLOPE_CHANCE, SLOPE_ROOM = 1 / 8, 4.0, 8.0
 """A result that is too large or too small as a whole: by a share of the floor, by what errors of either sign leave by
 chance, and by how many times what roundings make of it."""
 STEP_SLOPE, FLIPS_ROOM = 2e-3, 3.0
@@ -72,7 +72,8 @@ def remarkable(output: OutputError) -> bool:
 
 def _chance_slope(output: OutputError, floor: float) -> float:
     """What errors that are as often up as down may make of the slope, and a share of the floor."""
-    return SLOPE_FLOORS * floor + SLOPE_CHANCE * output.error / math.sqrt(max(1, output.elements))
+    systematic = floor * (SLOPE_FLOORS if output.dtype in SHORT else 1.0)
+    return systematic + SLOPE_CHANCE * output.error / math.sqrt(max(1, output.elements))
 
 
 def pooled(cases: Sequence[Case] | None) -> dict[int, float]:
@@ -162,6 +163,7 @@ def _one(
     floor = floor_error(output.dtype) * slack
     base = max(own.error, floor / loosest)
     ratio = output.error / base if base else (0.0 if output.error == 0 else WORST)
+    ratio = WORST if math.isinf(output.error) else ratio  # the exact result is zero: nothing is relative to it
     room = output.in_room if output.dtype not in BYTES else None
     times = together * loosest / LOOSEST
     if room is not None:

@@ -318,12 +318,16 @@ class Prepare(Request, frozen=True, kw_only=True, tag="prepare"):
 
 
 class PreparedTask(msgspec.Struct, frozen=True):
-    """compile_s: of building and the first call. mutated: names of the inputs that it changes. peak_bytes: on a GPU."""
+    """compile_s: of building and the first call. mutated: names of the inputs that it changes. peak_bytes: on a GPU.
+
+    unable: what of the task Triton's interpreter cannot compute, for which there are no cases then; "" for nothing.
+    """
 
     compile_s: float
     cases: list[Case]
     mutated: list[str]
     peak_bytes: int | None
+    unable: str = ""
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -380,12 +380,13 @@ class Session:
     def without_gpu(self, plan: Plan) -> Validation:
         for record in self.pool.records:
             if record.status == "correct":
-                record.remark(plan.checked_how(record.tool))
+                record.remark(plan.checked_how(record))
         device = self.request.device
         other = device is not None and self.modules.gpu_present()
         wanted = f"this host has no {device[:40]} that can be used" if device and other else "this host has none"
         wanted = "none was wanted" if device == "cpu" else wanted
-        return self.unmeasured(f"nothing was timed: that needs a GPU, and {wanted}", remaining="not_run")
+        unchecked = records.advised_unchecked(self.pool.records, self.request.advice_before)
+        return self.unmeasured(f"nothing was timed: that needs a GPU, and {wanted}{unchecked}", remaining="not_run")
 
     def unmeasured(self, reason: str, remaining: str) -> Validation:
         """Outcome unmeasured; candidates that were under way get the status `remaining`."""

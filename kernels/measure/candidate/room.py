@@ -201,7 +201,9 @@ class _Spread:
         return (self.of[node] / self.runs).sqrt()
 
     def room(self, number: int, out: torch.Tensor, dtype: torch.dtype, of_source: torch.Tensor | None) -> Room:
-        slope = math.sqrt(self.slopes[number] / self.runs)
+        # Numbers on a coarse grid are rounded one way all at once: rounding the exact result shows it.
+        once = slope_of(_difference(Rounding().to(out, dtype), out), out) if out.is_floating_point() else 0.0
+        slope = max(math.sqrt(self.slopes[number] / self.runs), abs(once))
         size = (self.squares[number] / self.runs).sqrt()
         low, high = self.ends[number]
         flips = self.flips[number] / self.runs
