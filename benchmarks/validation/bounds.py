@@ -102,10 +102,10 @@ def row(region: str, name: str, build: Build, right: bool, eager: tuple[list[Cas
     )  # fmt: skip
 
 
-def table(device: str, with_compile: bool, only: str = "") -> Iterator[Row]:
-    """All rows, region by region."""
+def table(device: str, with_compile: bool, only: str = "", alone: bool = False) -> Iterator[Row]:
+    """All rows, region by region. only: of regions with this in their name; alone: of the region of this name."""
     for region, text in REGIONS.items():
-        if only not in region:
+        if only not in region or (alone and only != region):
             continue
         rights: Mapping[str, Build] = dict(RIGHT.get(region, {}))
         if device != "cpu" and region.startswith("attention") and "hand" not in region and "capped" not in region:

@@ -391,7 +391,7 @@ class Session:
     def unmeasured(self, reason: str, remaining: str) -> Validation:
         """Outcome unmeasured; candidates that were under way get the status `remaining`."""
         for record in self.pool.records:
-            if record.name in self.pool.children and record.status == "not_run":
+            if record.name in self.pool.children and record.status == "not_run" and not record.message:
                 child = self.pool.children[record.name]
                 record.fail(*(child.failure or (remaining, reason)))
         self.pool.tell("done", 1.0, "unmeasured")
