@@ -77,6 +77,7 @@ def checked(
 
     try:
         task = worker._build(built, "any", region, {})  # type: ignore[arg-type]
+        worker._first_call(task)  # compiles, where it does
         return worker.checker.cases(task, thorough), task.mutated
     finally:
         torch.set_grad_enabled(True)
