@@ -1,4 +1,6 @@
-"""Whether the bound on errors accepts what is right and refuses what is wrong: `python benchmarks/validation/bounds.py`.
+"""Whether the bound on errors accepts what is right and refuses what is wrong.
+
+`python benchmarks/validation/bounds.py [--device cpu] [--compile] [--only REGION] [--out FILE]`
 
 Each implementation of `bounds_right` and `bounds_wrong` is checked as a validation checks a candidate, on this host's
 GPU or, with --device cpu, on its processor. --compile adds torch.compile of each region that it is tried on. Prints the

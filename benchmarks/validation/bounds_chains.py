@@ -127,7 +127,10 @@ def main() -> int:
         for name, message in refusals(number, arguments.device).items():
             counted["refused" if message else "accepted"] += 1
             if message:
-                print(f"{number} ({FAMILIES[number % len(FAMILIES)]}), {name}: {message}\n{text_of_seed(number)}", flush=True)
+                print(
+                    f"{number} ({FAMILIES[number % len(FAMILIES)]}), {name}: {message}\n{text_of_seed(number)}",
+                    flush=True,
+                )
     print(f"{arguments.chains} chains, {dict(counted)}, {time.perf_counter() - started:.0f} s")
     return 1 if counted["refused"] else 0
 

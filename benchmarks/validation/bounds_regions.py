@@ -49,8 +49,7 @@ REGIONS: Mapping[str, str] = {
     "softmax bf16": "x: bf16[64, 500].requires_grad\nreturn softmax(x, -1)",
     "softmax f32": "x: f32[64, 500]\nreturn softmax(x, -1)",
     "log_softmax f32": "x: f32[64, 500].requires_grad\nreturn log_softmax(x, -1)",
-    "cross entropy bf16": "x: bf16[64, 500].requires_grad\nt: i64[64].below(500)\n"
-    "return F.cross_entropy(x.float(), t)",
+    "cross entropy bf16": "x: bf16[64, 500].requires_grad\nt: i64[64].below(500)\nreturn F.cross_entropy(x.float(), t)",
     "layer norm bf16": "x: bf16[64, 256].requires_grad\nw: bf16[256].requires_grad\nb: bf16[256].requires_grad\n"
     "return F.layer_norm(x, [256], w, b)",
     "layer norm f32": "x: f32[64, 256]\nw: f32[256]\nb: f32[256]\nreturn F.layer_norm(x, [256], w, b)",

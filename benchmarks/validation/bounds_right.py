@@ -152,6 +152,7 @@ def exp2_softmax(x: torch.Tensor) -> Tensors:
 
 
 def log_softmax_by_parts(x: torch.Tensor) -> Tensors:
+    """The sum over blocks."""
     most = x.amax(-1, keepdim=True)
     total = sum(torch.exp(p - most).sum(-1, keepdim=True) for p in x.split(64, -1))
     return (x - most - torch.as_tensor(total).log(),)
@@ -176,6 +177,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def cross_entropy(x: torch.Tensor, t: torch.Tensor) -> Tensors:
+    """As `_CrossEntropy` computes it."""
     return (_CrossEntropy.apply(x, t),)  # type: ignore[no-untyped-call]
 
 
@@ -203,6 +205,7 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor) -> Tensors:
 
 
 def rms_norm_built_in(x: torch.Tensor, w: torch.Tensor) -> Tensors:
+    """torch's own."""
     return (F.rms_norm(x, [x.shape[-1]], w, 1e-5),)
 
 
@@ -248,6 +251,7 @@ def row_sums(x: torch.Tensor) -> Tensors:
 
 
 def row_sums_one_by_one(x: torch.Tensor) -> Tensors:
+    """One accumulator a row."""
     total = torch.zeros(x.shape[0], device=x.device)
     for column in x.T.contiguous():
         total = total + column
@@ -275,6 +279,7 @@ def welford(x: torch.Tensor) -> Tensors:
 
 
 def logsumexp_by_parts(x: torch.Tensor) -> Tensors:
+    """Of blocks, joined."""
     parts = torch.stack([torch.logsumexp(p, -1) for p in x.split(100, -1)])
     most = parts.amax(0)
     return (most + torch.exp(parts - most).sum(0).log(),)
@@ -289,6 +294,7 @@ def chunked_scan(x: torch.Tensor) -> Tensors:
 
 
 def scan_by_doubling(x: torch.Tensor) -> Tensors:
+    """Steps of 1, 2, 4 and so on, as a warp scans."""
     total, step = x.float(), 1
     while step < x.shape[-1]:
         total = torch.cat([total[:, :step], total[:, step:] + total[:, :-step]], -1)
@@ -307,29 +313,35 @@ def int8_f32(x: torch.Tensor) -> Tensors:
 
 
 def f8_by_reciprocal(x: torch.Tensor) -> Tensors:
+    """One division a row."""
     scale = x.float().abs().amax(-1, keepdim=True).clamp(min=1e-6) / 448.0
     return (x.float() * scale.reciprocal()).clamp(-448, 448).to(torch.float8_e4m3fn), scale
 
 
 def norm_to_int8(x: torch.Tensor, w: torch.Tensor) -> Tensors:
+    """The step's size in the weight."""
     y = x.float() / torch.sqrt(x.float().square().mean(-1, keepdim=True) + 1e-5) * (w.float() * 40.0)
     return (torch.round(y).clamp(-127, 127).to(torch.int8),)
 
 
 def mask_by_difference(x: torch.Tensor, y: torch.Tensor) -> Tensors:
+    """The sign of the difference, by other spellings of the functions."""
     tanh = 2 * torch.sigmoid(2 * x) - 1
     return (tanh * x - 1 / (1 + torch.exp(-y)) > 0,)
 
 
 def argmax_in_f32(x: torch.Tensor, w: torch.Tensor) -> Tensors:
+    """Scores that are not rounded before they are compared."""
     return ((x.float() @ w.float()).argmax(-1),)
 
 
 def swiglu(a: torch.Tensor, b: torch.Tensor) -> Tensors:
+    """By a power of two."""
     return ((a.float() / (1 + torch.exp2(-a.float() * math.log2(math.e))) * b.float()).to(a.dtype),)
 
 
 def rope(x: torch.Tensor, c: torch.Tensor, s: torch.Tensor) -> Tensors:
+    """Both halves by themselves, a multiply-add each."""
     (low, high), half = x.chunk(2, -1), x.shape[-1] // 2
     first = torch.addcmul(low * c[..., :half], high, s[..., :half], value=-1)
     return (torch.cat([first, torch.addcmul(high * c[..., half:], low, s[..., half:])], -1),)
@@ -342,6 +354,7 @@ def residual_norm(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor, b: torch.Te
 
 
 def masked_softmax(x: torch.Tensor, m: torch.Tensor) -> Tensors:
+    """Hidden scores by another large number."""
     return (exp2_softmax(torch.where(m, x.float(), torch.full_like(x.float(), -1e30)))[0].to(x.dtype),)
 
 

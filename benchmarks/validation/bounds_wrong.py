@@ -90,6 +90,7 @@ def attention(change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
 
 
 def hidden(scores: torch.Tensor, diagonal: int = 1) -> torch.Tensor:
+    """Scores of later keys hidden."""
     later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(diagonal)
     return scores.masked_fill(later, -math.inf)
 
@@ -102,6 +103,7 @@ def one_key_hidden(scores: torch.Tensor) -> torch.Tensor:
 
 
 def one_key_seen(scores: torch.Tensor) -> torch.Tensor:
+    """Of one row, one later key is seen."""
     kept = hidden(scores)
     right = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     right[40, 41] = True
@@ -148,6 +150,8 @@ def layer_norm(eps: float = 1e-5, correction: int = 0, short: int = 0, centred: 
 
 
 def rms_norm(eps: float = 1e-5, dtype: torch.dtype | None = None, outside: bool = False) -> Build:
+    """The norm with another epsilon, its sum in another type, or the epsilon outside of the root."""
+
     def run(x: torch.Tensor, w: torch.Tensor) -> Tensors:
         wide = x.float()
         if dtype is None:
@@ -240,6 +244,7 @@ def cut(x: torch.Tensor) -> Tensors:
 
 
 def norm_to_int8(x: torch.Tensor, w: torch.Tensor) -> Tensors:
+    """Borders of the steps are off by a twentieth."""
     y = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-5) * w.float()
     return (torch.floor(y * 40.0 + 0.45).clamp(-127, 127).to(torch.int8),)
 
@@ -251,10 +256,12 @@ def second_largest(x: torch.Tensor, w: torch.Tensor) -> Tensors:
 
 
 def mask_with_margin(x: torch.Tensor, y: torch.Tensor) -> Tensors:
+    """A margin that nobody asked for."""
     return (torch.tanh(x) * x > torch.sigmoid(y) + 1e-3,)
 
 
 def columns_without_block(x: torch.Tensor) -> Tensors:
+    """The last row is not read."""
     total = x[:-1].sum(0)
     return total, total / x.shape[0]
 
@@ -268,14 +275,18 @@ def one_mask_element(x: torch.Tensor, m: torch.Tensor) -> Tensors:
 
 
 def rope_other_half(x: torch.Tensor, c: torch.Tensor, s: torch.Tensor) -> Tensors:
+    """The other half has the minus."""
     return (x * c + torch.cat([x[..., 32:], -x[..., :32]], -1) * s,)
 
 
 def cross_entropy_of_sums(x: torch.Tensor, t: torch.Tensor) -> Tensors:
+    """Divided by one row too many."""
     return (F.cross_entropy(x.float(), t, reduction="sum") / (len(t) + 1),)
 
 
 def scan(dtype: torch.dtype) -> Build:
+    """Carried in another type."""
+
     def run(x: torch.Tensor) -> Tensors:
         total, columns = torch.zeros(x.shape[0], dtype=dtype, device=x.device), []
         for n in range(x.shape[-1]):
@@ -293,6 +304,7 @@ def scan_without_carry(x: torch.Tensor) -> Tensors:
 
 
 def biased_variance(x: torch.Tensor) -> Tensors:
+    """Divided by all instead of one less."""
     return (x.var(-1, correction=0),)
 
 
@@ -312,24 +324,28 @@ WRONG: Mapping[str, Mapping[str, Build]] = {
     "attention by hand bf16": {"0.5 % too large": scaled(1.005)},
     "softmax bf16": {"1 % too small": scaled(0.99), "the last column not read": without_last},
     "softmax f32": {"f16 inside": inputs_as(F16), "the last column not read": without_last},
-    "cross entropy bf16": {"one row too many": of(cross_entropy_of_sums), "a gradient 1 % too large": gradient_scaled(1.01)},
+    "cross entropy bf16": {
+        "one row too many": of(cross_entropy_of_sums), "a gradient 1 % too large": gradient_scaled(1.01),
+    },
     "layer norm bf16": {
         "stale statistic": stale_statistic, "one stale row": stale_in_one_row, "epsilon 1e-3": layer_norm(1e-3),
-        "epsilon 1e-6": layer_norm(1e-6), "unbiased variance": layer_norm(correction=1), "not centred": layer_norm(centred=False),
-        "gradient of w 1 % too large": gradient_scaled(1.01, 1),
+        "epsilon 1e-6": layer_norm(1e-6), "unbiased variance": layer_norm(correction=1),
+        "not centred": layer_norm(centred=False), "gradient of w 1 % too large": gradient_scaled(1.01, 1),
     },
     "layer norm f32": {
         "one column short": layer_norm(short=1), "bf16 inside": inputs_as(BF16), "epsilon 1.1e-5": layer_norm(1.1e-5),
     },
     "rms norm bf16": {
-        "summed in bf16": rms_norm(dtype=BF16), "epsilon 1e-6": rms_norm(1e-6), "epsilon outside": rms_norm(outside=True),
-        "stale statistic": stale_statistic,
+        "summed in bf16": rms_norm(dtype=BF16), "epsilon 1e-6": rms_norm(1e-6),
+        "epsilon outside": rms_norm(outside=True), "stale statistic": stale_statistic,
     },
     "gelu chain bf16": {
         "1 % too large": scaled(1.01), "another GELU": gelu_by_tanh, "one element": one_element(0.3),
     },
     "gelu chain bf16 training": {"a gradient 1 % too large": gradient_scaled(1.01, 0)},
-    "long chain f32": {"bf16 inside": inputs_as(BF16), "1e-4 too large": scaled(1.0001), "one element": one_element(1e-3)},
+    "long chain f32": {
+        "bf16 inside": inputs_as(BF16), "1e-4 too large": scaled(1.0001), "one element": one_element(1e-3),
+    },
     "product bf16": {
         "summed in bf16": product(BF16), "in bf16 by 16": product(BF16, 16), "1 % too large": scaled(1.01),
         "without its tail": of(product_without_tail),

@@ -176,7 +176,9 @@ def _one(
     if not output.outlier <= max(OUTLIER_LOOSEST * own.outlier, OUTLIER_FLOORS * floor) and not (
         room is not None and room.outlier <= OUTLIER_ROOM * times
     ):
-        return max(ratio, loosest), f"largest error {output.outlier:.3g} of the values' size, eager's own {own.outlier:.3g}"
+        return max(
+            ratio, loosest
+        ), f"largest error {output.outlier:.3g} of the values' size, eager's own {own.outlier:.3g}"
     if room is not None:
         return max(ratio, loosest) if (fault := _as_a_whole(output, room, own, floor, times)) else ratio, fault
     return ratio, ""

@@ -106,7 +106,9 @@ class Plan:
         """What a check without a GPU was: where, and in which types."""
         tasks = self.tasks(record.tool)
         unable = [*record.unable, *[""] * len(tasks)][: len(tasks)]
-        types = dict.fromkeys(t for task, why in zip(tasks, unable, strict=True) if not why for t in _types(task.region))
+        types = dict.fromkeys(
+            t for task, why in zip(tasks, unable, strict=True) if not why for t in _types(task.region)
+        )
         version = f" {self.software['triton']}" if "triton" in self.software else ""
         where = f"in Triton{version}'s interpreter on the CPU" if record.tool == "triton" else "on the CPU"
         missing = [f"not in {why}" for why in dict.fromkeys(unable) if why]

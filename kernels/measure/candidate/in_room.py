@@ -10,7 +10,6 @@ from kernels.agreement import pointed
 from kernels.measure.candidate.room import BORDER, Room
 from kernels.measure.messages import InRoom
 
-
 FEW = 4
 
 
@@ -68,5 +67,3 @@ def selected_in_room(
     assert of_right is not None
     beyond = (values - right).abs() > BORDER * (off + of_right)
     return InRoom(outside=float(beyond.double().mean()) if beyond.numel() else 0.0)
-
-

@@ -1,7 +1,7 @@
 """What Triton's interpreter computes wrongly, noticed while a kernel runs in it.
 
-bf16 numbers are bare bits to it: Triton 3.7.1 multiplies matrices of these as if they were integers (triton#11584), and a
-right kernel's result is nonsense.
+bf16 numbers are bare bits to it: Triton 3.7.1 multiplies matrices of these as if they were integers (triton#11584), and
+a right kernel's result is nonsense.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _floating(node: torch.fx.Node) -> bool:
 
 
 def _steps(node: torch.fx.Node) -> bool:
-    """Whether the node makes steps of floating numbers: of casts only those to integers do, of numbers that are none."""
+    """Whether the node makes steps of floating numbers: of casts those to integers, of numbers that are not whole."""
     name = label(node).strip("_")
     if node.op in ("placeholder", "output") or name not in STEPPING or not _operands(node):
         return False

@@ -1,4 +1,4 @@
-"""Attention rounded as its kernels round: scores in float32, what a matrix product reads in the type of its operands."""
+"""Attention rounded as its kernels round: scores in float32, what a product reads in the type of its operands."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def attention(
 class RowSums:
     """Attention that a text spells: what its softmax's backward subtracts may be taken from the rounded result.
 
-    A softmax followed by a product gets its gradient by the sum of gradient times probability over each row. Kernels take
-    that as the sum of gradient times result, which is as far off as the result's rounding makes it.
+    A softmax followed by a product gets its gradient by the sum of gradient times probability over each row. Kernels
+    take that as the sum of gradient times result, which is as far off as the result's rounding makes it.
     """
 
     rounding: Rounding
@@ -87,7 +87,7 @@ def _product(rounding: Rounding, a: torch.Tensor, b: torch.Tensor) -> torch.Tens
 
 
 class _Attention(torch.autograd.Function):
-    """The backward makes the scores anew, and takes the rows' sum of gradient by probability from the rounded result."""
+    """The backward makes the scores anew, and takes the rows' sums from the rounded result, as `RowSums` says."""
 
     @staticmethod
     def forward(ctx: Any, rounding: Rounding, dtype: torch.dtype, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
@@ -110,7 +110,9 @@ class _Attention(torch.autograd.Function):
         with _disable_current_modes():
             weights = (_scores(rounding, q, k, bias, scale) - lse).exp().nan_to_num(0.0, 0.0, 0.0)
             given = rounding.to(_product(rounding, gradient, v.mT), torch.float32)
-            mean = rounding.to(_product(rounding, gradient.unsqueeze(-2), result.unsqueeze(-1)).squeeze(-1), torch.float32)
+            mean = rounding.to(
+                _product(rounding, gradient.unsqueeze(-2), result.unsqueeze(-1)).squeeze(-1), torch.float32
+            )
             of_scores = weights * (given - mean)
             taken = rounding.to(of_scores, dtype)
             dq = rounding.to(_product(rounding, taken, k) * scale, dtype)

@@ -1,4 +1,4 @@
-"""One rounding of float64 (or float32) numbers to a narrower type, to the nearest or by chance, kept in the wide type."""
+"""One rounding of float64 (or float32) numbers to a narrower type, to the nearest or by chance, in the wide type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rounding:
     generator: torch.Generator | None = None
 
     def to(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """The numbers as `dtype` holds them, in their own type. What it holds already stays; its range is not minded."""
+        """The numbers as `dtype` holds them, in their own type. What it holds already stays; its range is ignored."""
         spare = MANTISSA[value.dtype] - MANTISSA.get(dtype, 52)
         if spare <= 0 or not value.numel():
             return value

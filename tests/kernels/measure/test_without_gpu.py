@@ -50,9 +50,13 @@ def test_other_types_are_checked_as_they_are(fork_server: ForkServer) -> None:
     assert right.message.endswith("interpreter on the CPU at reduced sizes, in f16")
 
 
-def test_a_verdict_says_when_nothing_of_what_is_advised_was_checked(fork_server: ForkServer, in_bf16: Validation) -> None:
+def test_a_verdict_says_when_nothing_of_what_is_advised_was_checked(
+    fork_server: ForkServer, in_bf16: Validation
+) -> None:
     assert in_bf16.reason.endswith("none was wanted")
-    assert validated(fork_server, "bf16", "library").reason.endswith("; what is advised, library, was not checked either")
+    assert validated(fork_server, "bf16", "library").reason.endswith(
+        "; what is advised, library, was not checked either"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,8 @@ def test_a_verdict_says_when_nothing_of_what_is_advised_was_checked(fork_server:
      ("compile", "; what is advised, compile, was not checked either: compile needs a GPU")],
 )  # fmt: skip
 def test_the_reason_is_the_candidates_own(tool: str, said: str) -> None:
-    records = [Record("eager", "eager", status="correct"), Record("triton:a", "triton", status="error", message="no such tile"),
+    records = [Record("eager", "eager", status="correct"), Record("triton:a", "triton", status="error",
+                      message="no such tile"),
                Record("compile", "compile", message="needs a GPU")]  # fmt: skip
     assert advised_unchecked(records, {"tool": tool}) == said
     assert advised_unchecked(records, None) == ""
@@ -74,7 +79,8 @@ def test_the_types_are_those_of_the_tasks_that_ran() -> None:
     assert plan.checked_how(Record("a", "library")) == "checked on the CPU at reduced sizes, in bf16"
     half = Record("a", "triton", unable=["", "bf16, of which it knows nothing"])
     assert plan.checked_how(half) == (
-        "checked in Triton 9.9's interpreter on the CPU at reduced sizes, in f32; not in bf16, of which it knows nothing"
+        "checked in Triton 9.9's interpreter on the CPU at reduced sizes, in f32; "
+        "not in bf16, of which it knows nothing"
     )
 
 

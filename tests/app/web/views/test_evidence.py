@@ -56,7 +56,12 @@ def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> No
 
 @pytest.mark.parametrize(
     ("tool", "status", "said"),
-    [("triton", "correct", True), ("triton", "not_run", False), ("triton", "mismatch", False), ("compile", "correct", False)],
+    [
+        ("triton", "correct", True),
+        ("triton", "not_run", False),
+        ("triton", "mismatch", False),
+        ("compile", "correct", False),
+    ],
 )
 def test_advice_is_called_checked_only_where_a_candidate_of_it_was(tool: str, status: str, said: bool) -> None:
     """On a host without a GPU eager is always right, and says nothing of what is advised."""
