@@ -70,7 +70,7 @@ def text_of_seed(number: int) -> str:
 SUMS = frozenset({"sum", "mean", "var", "std", "logsumexp", "_softmax", "_log_softmax", "norm"})
 
 
-class _Backwards(TorchDispatchMode):
+class _Backwards(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sums over dimensions from their ends, products in two parts of their inner dimension."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,7 +92,7 @@ def backwards(eager: Call) -> Call:
     """Every result rounded as eager rounds it, sums in another order."""
 
     def run(*x: torch.Tensor) -> Tensors:
-        with _Backwards():
+        with _Backwards():  # type: ignore[no-untyped-call]
             return eager(*x)
 
     return run

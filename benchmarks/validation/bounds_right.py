@@ -37,6 +37,12 @@ def compiled(eager: Call) -> Call:
     return result
 
 
+def blocks(x: torch.Tensor, size: int, dim: int = -1) -> list[torch.Tensor]:
+    """Parts of so many elements along a dimension; the last may be shorter."""
+    length = x.shape[dim]
+    return [x.narrow(dim, start, min(size, length - start)) for start in range(0, length, size)]
+
+
 def of(run: Call) -> Build:
     """An implementation that needs nothing of eager's."""
     return lambda eager: run
@@ -129,7 +135,7 @@ def online_softmax(x: torch.Tensor) -> Tensors:
     """One pass over blocks for the maximum and the sum."""
     most = torch.full((*x.shape[:-1], 1), -math.inf, device=x.device)
     total = torch.zeros_like(most)
-    for part in x.float().split(64, -1):
+    for part in blocks(x.float(), 64, -1):
         largest = torch.maximum(most, part.amax(-1, keepdim=True))
         total = total * torch.exp(most - largest) + torch.exp(part - largest).sum(-1, keepdim=True)
         most = largest
@@ -154,8 +160,8 @@ def exp2_softmax(x: torch.Tensor) -> Tensors:
 def log_softmax_by_parts(x: torch.Tensor) -> Tensors:
     """The sum over blocks."""
     most = x.amax(-1, keepdim=True)
-    total = sum(torch.exp(p - most).sum(-1, keepdim=True) for p in x.split(64, -1))
-    return (x - most - torch.as_tensor(total).log(),)
+    total = torch.cat([torch.exp(p - most).sum(-1, keepdim=True) for p in blocks(x, 64, -1)], -1).sum(-1, keepdim=True)
+    return (x - most - total.log(),)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -200,8 +206,9 @@ def layer_norm_folded(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Tens
 def rms_norm(x: torch.Tensor, w: torch.Tensor) -> Tensors:
     """The weight in float32 too, by a division, the sum in parts."""
     wide = x.float()
-    square = sum(p.square().sum(-1, keepdim=True) for p in wide.split(32, -1)) / x.shape[-1]
-    return ((wide / torch.sqrt(torch.as_tensor(square) + 1e-5) * w.float()).to(x.dtype),)
+    squares = torch.cat([p.square().sum(-1, keepdim=True) for p in blocks(wide, 32, -1)], -1)
+    square = squares.sum(-1, keepdim=True) / x.shape[-1]
+    return ((wide / torch.sqrt(square + 1e-5) * w.float()).to(x.dtype),)
 
 
 def rms_norm_built_in(x: torch.Tensor, w: torch.Tensor) -> Tensors:
@@ -260,7 +267,7 @@ def row_sums_one_by_one(x: torch.Tensor) -> Tensors:
 
 def column_sums(x: torch.Tensor) -> Tensors:
     """Blocks of rows as they come, as atomic additions leave them."""
-    parts = [p.sum(0) for p in x.split(128, 0)]
+    parts = [p.sum(0) for p in blocks(x, 128, 0)]
     total = parts[7]
     for n in (3, 12, 0, 15, 1, 9, 2, 14, 4, 13, 5, 11, 6, 10, 8):
         total = total + parts[n]
@@ -270,7 +277,7 @@ def column_sums(x: torch.Tensor) -> Tensors:
 def welford(x: torch.Tensor) -> Tensors:
     """Means and squares of blocks, joined."""
     count, mean, square = 0, torch.zeros(x.shape[0], device=x.device), torch.zeros(x.shape[0], device=x.device)
-    for part in x.split(100, -1):
+    for part in blocks(x, 100, -1):
         n, own = part.shape[-1], part.mean(-1)
         apart = own - mean
         square = square + (part - own[:, None]).square().sum(-1) + apart.square() * (count * n / (count + n))
@@ -280,7 +287,7 @@ def welford(x: torch.Tensor) -> Tensors:
 
 def logsumexp_by_parts(x: torch.Tensor) -> Tensors:
     """Of blocks, joined."""
-    parts = torch.stack([torch.logsumexp(p, -1) for p in x.split(100, -1)])
+    parts = torch.stack([torch.logsumexp(p, -1) for p in blocks(x, 100, -1)])
     most = parts.amax(0)
     return (most + torch.exp(parts - most).sum(0).log(),)
 

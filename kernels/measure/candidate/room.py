@@ -73,16 +73,11 @@ class _Bordered(Wide):
         first = _operands(n)[0]
         kept = self.env[first]
         room = sum((self.moves[o] for o in _operands(n) if o in self.moves), start=torch.zeros((), device=kept.device))
-        self.env[first] = _moved(kept, room, self.sign)
+        self.env[first] = kept + self.sign * BORDER * room.to(kept.dtype)
         try:
             return super().run_node(n)
         finally:
             self.env[first] = kept
-
-
-def _moved(value: torch.Tensor, room: Any, sign: float) -> torch.Tensor:
-    shift = sign * BORDER * room.to(value.dtype)
-    return value + (shift if shift.shape == value.shape or not shift.dim() else shift.expand_as(value + shift))
 
 
 def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
@@ -171,8 +166,8 @@ class _Spread:
         self.outputs, self.sources, self.stepped = outputs, sources, stepped
         self.flips = [0.0] * len(outputs)
         self.squares = [torch.zeros_like(o) for o in outputs]
-        self.most = [torch.zeros_like(o) for o in outputs]
-        self.ends = [(o.clone(), o.clone()) for o in outputs]
+        self.most: list[torch.Tensor | None] = [None] * len(outputs)
+        self.ends = [(o, o) for o in outputs]
         self.slopes = [0.0] * len(outputs)
         self.of = {n: torch.zeros_like(v) for n, v in sources.items()}
         self.runs = 0
@@ -192,10 +187,12 @@ class _Spread:
         """Runs in which steps fell to either side."""
         for run in runs:
             for n, (right, other) in enumerate(zip(self.outputs, run.outputs, strict=True)):
-                other = other.to(right.dtype)
-                torch.maximum(self.most[n], _difference(other, right).abs(), out=self.most[n])
-                low, high = self.ends[n]
-                self.ends[n] = (torch.minimum(low, other), torch.maximum(high, other))
+                other, before = other.to(right.dtype), self.most[n]
+                apart = _difference(other, right).abs()
+                self.most[n] = apart if before is None else torch.maximum(before, apart)
+                if self.stepped[n] is not None:
+                    low, high = self.ends[n]
+                    self.ends[n] = (torch.minimum(low, other), torch.maximum(high, other))
 
     def of_source(self, node: torch.fx.Node) -> torch.Tensor:
         return (self.of[node] / self.runs).sqrt()
@@ -204,15 +201,17 @@ class _Spread:
         # Numbers on a coarse grid are rounded one way all at once: rounding the exact result shows it.
         once = slope_of(_difference(Rounding().to(out, dtype), out), out) if out.is_floating_point() else 0.0
         slope = max(math.sqrt(self.slopes[number] / self.runs), abs(once))
-        size = (self.squares[number] / self.runs).sqrt()
+        size, most = (self.squares[number] / self.runs).sqrt(), self.most[number]
         low, high = self.ends[number]
         flips = self.flips[number] / self.runs
         if not out.is_floating_point():
             return Room(None, low, high, slope, flips, of_source)
         if dtype in BYTES:
-            reach = torch.maximum(BORDER * _even(size, out, torch.float32), self.most[number])
+            reach = BORDER * _even(size, out, torch.float32)
+            reach = reach if most is None else torch.maximum(reach, most)
             return Room(None, out - reach, out + reach, slope, flips)
-        return Room(torch.maximum(_even(size, out, dtype), self.most[number]), slope=slope)
+        even = _even(size, out, dtype)
+        return Room(even if most is None else torch.maximum(even, most), slope=slope)
 
 
 def _difference(value: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from kernels.measure.candidate.rounding import MANTISSA, UNIT, Rounding
 
+MOST_SCORES = 1 << 26
+"""Of one part: 512 MiB in float64."""
+
 
 def attention(
     rounding: Rounding,
@@ -36,8 +39,22 @@ def attention(
     if attn_mask is not None:
         kept = attn_mask.dtype == torch.bool
         bias = bias + (query.new_zeros(attn_mask.shape).masked_fill(~attn_mask, -math.inf) if kept else attn_mask)
-    result: torch.Tensor = _Attention.apply(rounding, dtype, query, key, value, bias, scale)  # type: ignore[no-untyped-call]
-    return result
+    return _in_parts(rounding, dtype, query, key, value, bias, scale)
+
+
+def _in_parts(
+    rounding: Rounding, dtype: torch.dtype, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:  # fmt: skip
+    """So many heads at once that their scores fit: several tensors of these are held."""
+    leading = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    scores = (*leading, q.shape[-2], k.shape[-2])
+    if not leading or math.prod(scores) <= MOST_SCORES:
+        result: torch.Tensor = _Attention.apply(rounding, dtype, q, k, v, bias, scale)  # type: ignore[no-untyped-call]
+        return result
+    whole = (*(t.expand(*leading, *t.shape[-2:]) for t in (q, k, v)), bias.expand(scores))
+    parts = zip(*(t.unbind(0) for t in whole), strict=True)
+    return torch.stack([_in_parts(rounding, dtype, *part, scale) for part in parts])
 
 
 @dataclass(slots=True)
@@ -55,7 +72,7 @@ class RowSums:
     def watch_scores(self, scores: torch.Tensor) -> None:
         """Of the softmax's input."""
         if scores.requires_grad:
-            scores.register_hook(self._subtract)
+            scores.register_hook(self._subtract)  # type: ignore[no-untyped-call]
 
     def watch_result(self, result: torch.Tensor, dtype: torch.dtype) -> None:
         """Of the product that the probabilities are the first operand of."""
@@ -67,7 +84,7 @@ class RowSums:
             with _disable_current_modes():
                 self.off = (gradient * (self.rounding.jitter(value, size) - value)).sum(-1, keepdim=True)
 
-        result.register_hook(hook)
+        result.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def _subtract(self, gradient: torch.Tensor) -> torch.Tensor:
         if self.off is None:

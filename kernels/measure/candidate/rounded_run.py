@@ -22,7 +22,8 @@ from kernels.measure.candidate.rounded_attention import RowSums, attention
 from kernels.measure.candidate.rounding import UNIT, Rounding
 
 PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "convolution", "convolution_backward"})
-SUMS = PRODUCTS | {"sum", "mean", "cumsum", "nansum", "index_add", "scatter_add", "index_put"}
+SCATTERED = frozenset({"index_add", "scatter_add", "index_put"})
+SUMS = PRODUCTS | SCATTERED | {"sum", "mean", "cumsum", "nansum"}
 """Linear in their operands: what the order of a sum costs is what its terms are off by."""
 MOVES = frozenset(
     """clone copy _to_copy cat stack index index_select gather where masked_fill constant_pad_nd flip roll repeat fill
@@ -50,11 +51,11 @@ class Kept:
     inside: torch.dtype
 
 
-class _Rounds(TorchDispatchMode):
+class _Rounds(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Rounds what each aten operation returns, forward and backward. now: of the node that is being run."""
 
     def __init__(self, rounding: Rounding) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.rounding = rounding
         self.now = Kept(torch.float32, torch.float32)
         self.of_gradient: dict[Any, Kept] = {}
@@ -103,13 +104,16 @@ def _terms(name: str, args: Sequence[Any]) -> int:
     if name in ("addmm", "baddbmm"):
         return int(args[1].shape[-1])
     if name == "convolution":
-        return math.prod(args[1].shape[1:])
+        return math.prod(int(s) for s in args[1].shape[1:])
     if name == "convolution_backward":
-        return max(1, args[0].numel() // args[0].shape[1])
+        return max(1, int(args[0].numel()) // int(args[0].shape[1]))
     if name in PRODUCTS:
         return int(first.shape[-1])
-    dims = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) and args[1] else range(first.dim())
-    return math.prod(first.shape[d] for d in dims if isinstance(d, int))
+    if name in SCATTERED:
+        return max(1, max(a.numel() for a in args if isinstance(a, torch.Tensor)) // max(1, first.numel()))
+    given = args[1] if len(args) > 1 else None
+    dims = [given] if isinstance(given, int) else given if isinstance(given, list | tuple) and given else None
+    return math.prod(int(first.shape[d]) for d in dims or range(first.dim()) if isinstance(d, int))
 
 
 class _Boundary(torch.autograd.Function):

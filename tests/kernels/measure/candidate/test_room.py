@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kernels.measure.candidate import rounded_attention
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.inputs import input_set
 from kernels.measure.candidate.reference import Reference, reference
 from kernels.measure.candidate.room import Room, rooms
+from kernels.measure.candidate.rounding import Rounding
 from kernels.measure.messages import OutputError
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
@@ -150,3 +152,22 @@ def test_the_same_seed_gives_the_same_room() -> None:
     assert first.rooms[0].size is not None
     assert second.rooms[0].size is not None
     assert torch.equal(first.rooms[0].size, second.rooms[0].size)
+
+
+def test_attention_in_parts_is_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a generator nothing is drawn: parts give what the whole gives."""
+    generator = torch.Generator().manual_seed(3)
+    given = [torch.randn(2, h, 16, 8, dtype=torch.float64, generator=generator) for h in (4, 2, 2)]
+    mask = torch.rand(2, 1, 16, 16, generator=generator) < 0.8
+    found = []
+    for most in (1 << 26, 300):
+        monkeypatch.setattr(rounded_attention, "MOST_SCORES", most)
+        values = [v.clone().requires_grad_() for v in given]
+        out = rounded_attention.attention(Rounding(), torch.float64, *values, attn_mask=mask, enable_gqa=True)
+        found.append((out, *torch.autograd.grad(out.square().sum(), values)))
+    values = [v.clone().requires_grad_() for v in given]
+    out = F.scaled_dot_product_attention(*values, attn_mask=mask, enable_gqa=True)
+    torch_own = (out, *torch.autograd.grad(out.square().sum(), values))
+    for whole, parts, right in zip(*found, torch_own, strict=True):
+        torch.testing.assert_close(parts, whole)
+        torch.testing.assert_close(whole, right, rtol=1e-5, atol=1e-5)  # scores are in float32
