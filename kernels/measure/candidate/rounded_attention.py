@@ -47,14 +47,14 @@ def _in_parts(
     scale: float,
 ) -> torch.Tensor:  # fmt: skip
     """So many heads at once that their scores fit: several tensors of these are held."""
-    leading = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    leading = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])  # type: ignore[no-untyped-call]
     scores = (*leading, q.shape[-2], k.shape[-2])
     if not leading or math.prod(scores) <= MOST_SCORES:
         result: torch.Tensor = _Attention.apply(rounding, dtype, q, k, v, bias, scale)  # type: ignore[no-untyped-call]
         return result
-    whole = (*(t.expand(*leading, *t.shape[-2:]) for t in (q, k, v)), bias.expand(scores))
-    parts = zip(*(t.unbind(0) for t in whole), strict=True)
-    return torch.stack([_in_parts(rounding, dtype, *part, scale) for part in parts])
+    q, k, v = (t.expand(*leading, *t.shape[-2:]) for t in (q, k, v))
+    parts = zip(q.unbind(0), k.unbind(0), v.unbind(0), bias.expand(scores).unbind(0), strict=True)
+    return torch.stack([_in_parts(rounding, dtype, *part, scale=scale) for part in parts])
 
 
 @dataclass(slots=True)
