@@ -279,9 +279,9 @@ def welford(x: torch.Tensor) -> Tensors:
     count, mean, square = 0, torch.zeros(x.shape[0], device=x.device), torch.zeros(x.shape[0], device=x.device)
     for part in blocks(x, 100, -1):
         n, own = part.shape[-1], part.mean(-1)
-        apart = own - mean
-        square = square + (part - own[:, None]).square().sum(-1) + apart.square() * (count * n / (count + n))
-        mean, count = mean + apart * (n / (count + n)), count + n
+        off = own - mean
+        square = square + (part - own[:, None]).square().sum(-1) + off.square() * (count * n / (count + n))
+        mean, count = mean + off * (n / (count + n)), count + n
     return (square / (count - 1),)
 
 

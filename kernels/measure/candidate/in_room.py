@@ -17,14 +17,14 @@ def floats_in_room(out: torch.Tensor, ref: torch.Tensor, length: int, limit: flo
     """Flat outputs and references; length: of a row, 0 for none; limit: the largest number the type holds."""
     right = ref.to(torch.float64)
     finite = out.to(torch.float64).isfinite() & right.isfinite() & (right.abs() <= limit)
-    apart = torch.where(finite, out.to(torch.float64) - right, 0.0)
+    off = torch.where(finite, out.to(torch.float64) - right, 0.0)
     if room.low is not None and room.high is not None:
         differ = float((ref.to(out.dtype).to(torch.float32) != out.to(torch.float32))[finite].sum())
         outside = _outside(out, finite, room.low, room.high)
         return InRoom(_over(differ, room), slope=room.slope, outside=outside)
     assert room.size is not None
     # What is exact has no room and needs none.
-    ratio = torch.where(apart == 0, 0.0, apart.abs() / room.size.reshape(-1).to(torch.float64)).square()
+    ratio = torch.where(off == 0, 0.0, off.abs() / room.size.reshape(-1).to(torch.float64)).square()
     if not ratio.numel():
         return InRoom()
     rows = ratio.view(-1, length).mean(-1).max() if length else ratio.new_zeros(())
@@ -57,7 +57,7 @@ def _over(differ: float, room: Room) -> float:
 def selected_in_room(
     out: torch.Tensor, ref: torch.Tensor, source: torch.Tensor, dim: int, of_source: torch.Tensor
 ) -> InRoom | None:
-    """Indices: values that they select may be apart by what the two are off by."""
+    """Indices: values that they select may differ by what the two are off by."""
     values, right = pointed(out, source, dim), pointed(ref, source, dim)
     if values is None or right is None:
         return None

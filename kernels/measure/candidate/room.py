@@ -175,9 +175,9 @@ class _Spread:
     def add(self, run: Run) -> None:
         self.runs += 1
         for n, (right, other) in enumerate(zip(self.outputs, run.outputs, strict=True)):
-            apart = _difference(other, right)
-            self.squares[n].add_(apart.square())
-            self.slopes[n] += slope_of(apart, right) ** 2
+            off = _difference(other, right)
+            self.squares[n].add_(off.square())
+            self.slopes[n] += slope_of(off, right) ** 2
             if (dtype := self.stepped[n]) is not None:
                 self.flips[n] += float((other.to(dtype).float() != right.to(dtype).float()).sum())
         for node, right in self.sources.items():
@@ -188,8 +188,8 @@ class _Spread:
         for run in runs:
             for n, (right, other) in enumerate(zip(self.outputs, run.outputs, strict=True)):
                 other, before = other.to(right.dtype), self.most[n]
-                apart = _difference(other, right).abs()
-                self.most[n] = apart if before is None else torch.maximum(before, apart)
+                off = _difference(other, right).abs()
+                self.most[n] = off if before is None else torch.maximum(before, off)
                 if self.stepped[n] is not None:
                     low, high = self.ends[n]
                     self.ends[n] = (torch.minimum(low, other), torch.maximum(high, other))
@@ -216,15 +216,15 @@ class _Spread:
 
 def _difference(value: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """NaN and infinities are judged by their places."""
-    apart = value.to(right.dtype) - right
-    return torch.where(apart.isfinite(), apart, 0.0)
+    off = value.to(right.dtype) - right
+    return torch.where(off.isfinite(), off, 0.0)
 
 
-def slope_of(apart: torch.Tensor, right: torch.Tensor) -> float:
+def slope_of(off: torch.Tensor, right: torch.Tensor) -> float:
     """What share of the right values the difference is, by least squares."""
     finite = torch.where(right.isfinite(), right, 0.0)
     square = float(finite.square().sum())
-    return float((apart * finite).sum()) / square if square else 0.0
+    return float((off * finite).sum()) / square if square else 0.0
 
 
 def _even(size: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
