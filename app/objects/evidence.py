@@ -23,8 +23,8 @@ Match = Literal["same", "other-layout", "other-sizes"]
 class CandidateShape(TypedDict):
     """One candidate at one binding. Ratios: its time over the other's, under 1 is faster. share_of_limit: floor / time.
 
-    error_vs_eager: error against float64 over eager's own. time_us: device time of one call; wall_us: host time of one
-    of many calls in a row.
+    error_vs_eager: error against float64 over eager's own, or over what roundings explain where that is more. time_us:
+    device time of one call; wall_us: host time of one of many calls in a row.
     """
 
     binding: Binding

@@ -22,7 +22,7 @@ OUTCOME_LABELS = {
     "confirmed": ("Confirmed", "The measurement agrees with the advice."),
     "overturned": ("Overturned", "The measurement disagrees with the prediction, and the measurement wins."),
     "tie": ("Tie", "The intervals overlap: no candidate is certainly faster, so the one with the least effort stands."),
-    "unmeasured": ("Unmeasured", "Nothing was timed. Correctness was checked as far as this host allows."),
+    "unmeasured": ("Unmeasured", "Nothing was timed. Which candidates were checked stands with each of them."),
 }
 
 AGREEMENT = {"confirmed": "agrees", "overturned": "disagrees", "tie": "a tie", "unmeasured": "not timed"}

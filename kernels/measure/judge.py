@@ -8,15 +8,28 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kernels.measure.messages import Case, OutputError
+from kernels.measure.messages import Case, InRoom, OutputError
 
-LOOSEST = 2.0  # times eager's own error
+LOOSEST = 2.0  # times eager's own error, or times what roundings explain
 OUTLIER_LOOSEST = 4.0  # the largest of many errors scatters more than their norm
 OUTLIER_FLOORS = 16.0
+ROW_LOOSEST, ROW_FLOORS = 4.0, 4.0
+ROW_ROOM, OUTLIER_ROOM = 4.0, 20.0
+"""How many times its room the worst row's error may be, and the worst element's."""
+FEW = 2.0
+"""Errors of few elements do not average out: one may be that many times further beyond the room than many together."""
+SLOPE_FLOORS, SLOPE_CHANCE, SLOPE_ROOM = 1 / 8, 4.0, 8.0
+"""A result that is too large or too small as a whole: by a share of the floor, by what errors of either sign leave by
+chance, and by how many times what roundings make of it."""
+STEP_SLOPE, FLIPS_ROOM = 2e-3, 3.0
+"""Of outputs that have steps: a slope that always passes, and how many times as many may be on another step."""
+MOST_POOLED = 4.0
+"""Eager's own errors say by how much the room is too small; past this many times they say that eager is wrong."""
 AFTER_TIMING = "after timing"  # the distribution of the timed calls' inputs, each process's own
 SPECIAL = "special"  # the distribution of inputs with NaN and infinities
 WORST = 1e6  # what an infinite ratio is reported as: JSON has no infinity
 
+BYTES = frozenset({"f8e4m3", "f8e5m2"})
 EPS: Mapping[str, float] = {
     "f64": 2**-52, "f32": 2**-23, "bf16": 2**-7, "f16": 2**-10, "f8e4m3": 2**-3, "f8e5m2": 2**-2,
 }  # fmt: skip
@@ -47,10 +60,30 @@ class Verdict:
 
 
 def remarkable(output: OutputError) -> bool:
-    """More than rounding alone: whether an error is its inputs' doing is then worth asking."""
+    """More than rounding the result alone: what room roundings on the way give it is then worth asking."""
+    if output.kind == "random":
+        return False
+    if output.kind != "float":
+        return output.error > 0
     floor = floor_error(output.dtype)
-    beyond = output.error > floor or output.outlier > OUTLIER_FLOORS * floor or output.misfits > 0
-    return output.kind == "float" and beyond
+    beyond = output.error > floor or output.outlier > OUTLIER_FLOORS * floor or output.row > ROW_FLOORS * floor
+    return beyond or output.differ > 0 or abs(output.slope) > _chance_slope(output, floor)
+
+
+def _chance_slope(output: OutputError, floor: float) -> float:
+    """What errors that are as often up as down may make of the slope, and a share of the floor."""
+    systematic = floor * (SLOPE_FLOORS if output.dtype in SHORT else 1.0)
+    return systematic + SLOPE_CHANCE * output.error / math.sqrt(max(1, output.elements))
+
+
+def pooled(cases: Sequence[Case] | None) -> dict[int, float]:
+    """Output number -> how many times its room eager's error is, over all distributions together; at least 1."""
+    squares: dict[int, list[float]] = {}
+    for case in cases or ():
+        for number, output in enumerate(case.outputs):
+            if output.in_room is not None and output.kind == "float" and not output.misfits:
+                squares.setdefault(number, []).append(min(output.in_room.error, MOST_POOLED) ** 2)
+    return {n: max(1.0, math.sqrt(sum(s) / len(s))) for n, s in squares.items()}
 
 
 def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = LOOSEST) -> Verdict:
@@ -60,6 +93,7 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
     passed over.
     """
     own = {c.distribution: c for c in eager or ()}
+    together = pooled(eager)
     worst = 0.0
     judged = 0
     special = ""
@@ -76,7 +110,7 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
             if base_output is not None and base_output.misfits and case.distribution != "normal":
                 continue
             judged += 1
-            ratio, fault = _one(output, base_output, slack, loosest)
+            ratio, fault = _one(output, base_output, slack, loosest, together.get(number, 1.0))
             worst = max(worst, ratio)
             if fault:
                 where = f"output {number} ({output.dtype}), {case.distribution} inputs"
@@ -106,8 +140,14 @@ def _special(case: Case, eager: Case | None) -> str:
     return ""
 
 
-def _one(output: OutputError, base_output: OutputError | None, slack: float, loosest: float) -> tuple[float, str]:
-    """(error over eager's, what is wrong or "")."""
+def _one(
+    output: OutputError, base_output: OutputError | None, slack: float, loosest: float, together: float
+) -> tuple[float, str]:
+    """(error over eager's or over its room, what is wrong or "").
+
+    together: how many times its room eager's error is. Each figure passes that is within eager's own on these inputs,
+    or within the room.
+    """
     if output.misfits > (base_output.misfits * loosest if base_output is not None else 0):
         return (
             WORST,
@@ -115,19 +155,57 @@ def _one(output: OutputError, base_output: OutputError | None, slack: float, loo
         )
     if output.kind == "random":
         return 0.0, _same_distribution(output, base_output)
+    own = base_output if base_output is not None else OutputError(output.kind, output.dtype, 0, 0.0, 0.0, 0)
+    if output.in_room is not None and (output.kind != "float" or output.dtype in BYTES):
+        fault = _steps(output, output.in_room, own, loosest)
+        if fault or output.kind != "float":
+            return WORST if fault else 0.0, fault
     floor = floor_error(output.dtype) * slack
-    own_error = base_output.error if base_output is not None else 0.0
-    own_outlier = base_output.outlier if base_output is not None else 0.0
-    base = max(own_error, floor / loosest)
+    base = max(own.error, floor / loosest)
     ratio = output.error / base if base else (0.0 if output.error == 0 else WORST)
+    ratio = WORST if math.isinf(output.error) else ratio  # the exact result is zero: nothing is relative to it
+    room = output.in_room if output.dtype not in BYTES else None
+    times = together * loosest / LOOSEST
+    if room is not None:
+        few = 1.0 + FEW / math.sqrt(max(1, output.elements))
+        ratio = min(ratio, room.error / times / few) if not math.isnan(ratio) else ratio
     if not ratio <= loosest:  # NaN fails too
         what = "elements differ" if output.kind == "exact" else "relative error"
-        return ratio, f"{what} {output.error:.3g}, eager's own {own_error:.3g}, allowed {base * loosest:.3g}"
-    if not output.outlier <= max(OUTLIER_LOOSEST * own_outlier, OUTLIER_FLOORS * floor):
-        return max(ratio, loosest), (
-            f"largest error {output.outlier:.3g} of the values' size, eager's own {own_outlier:.3g}"
-        )
+        explained = f", {room.error:.3g} times what roundings explain" if room is not None else ""
+        return ratio, f"{what} {output.error:.3g}, eager's own {own.error:.3g}, allowed {base * loosest:.3g}{explained}"
+    if not output.outlier <= max(OUTLIER_LOOSEST * own.outlier, OUTLIER_FLOORS * floor) and not (
+        room is not None and room.outlier <= OUTLIER_ROOM * times
+    ):
+        return max(
+            ratio, loosest
+        ), f"largest error {output.outlier:.3g} of the values' size, eager's own {own.outlier:.3g}"
+    if room is not None:
+        return max(ratio, loosest) if (fault := _as_a_whole(output, room, own, floor, times)) else ratio, fault
     return ratio, ""
+
+
+def _as_a_whole(output: OutputError, room: InRoom, own: OutputError, floor: float, times: float) -> str:
+    """What the norm over all elements does not show: one row, and a result that is too large or small throughout."""
+    if output.row > max(ROW_LOOSEST * own.row, ROW_FLOORS * floor) and not room.row <= ROW_ROOM * times:
+        return f"relative error {output.row:.3g} in one row, eager's own worst {own.row:.3g}"
+    allowed = max(_chance_slope(output, floor), LOOSEST * abs(own.slope), SLOPE_ROOM * room.slope)
+    if abs(output.slope) > allowed:
+        return f"{100 * output.slope:+.2g} % off as a whole, allowed {100 * allowed:.2g} %"
+    return ""
+
+
+def _steps(output: OutputError, room: InRoom, own: OutputError, loosest: float) -> str:
+    """Outputs that have steps: no element on a step that no rounding reaches, or no more of them than eager has."""
+    eagers = own.in_room.outside if own.in_room is not None else own.error if output.kind != "float" else 0.0
+    if room.outside > loosest * eagers:
+        return f"{room.outside:.3g} of the elements are on a step that no rounding leads to, eager's own {eagers:.3g}"
+    share, own_share = (output.error, own.error) if output.kind != "float" else (output.differ, own.differ)
+    if room.error > FLIPS_ROOM and share > loosest * own_share:
+        return f"{share:.3g} of the elements are on another step, {room.error:.3g} times as many as by roundings"
+    allowed = max(LOOSEST * abs(own.slope), SLOPE_ROOM * room.slope, STEP_SLOPE)
+    if output.kind == "exact" and abs(output.slope) > allowed:
+        return f"{100 * output.slope:+.2g} % off as a whole, allowed {100 * allowed:.2g} %"
+    return ""
 
 
 def _same_distribution(output: OutputError, base_output: OutputError | None) -> str:

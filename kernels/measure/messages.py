@@ -226,12 +226,31 @@ class PlanAnswer(msgspec.Struct, frozen=True):
 # --- a candidate's
 
 
+class InRoom(msgspec.Struct, frozen=True):
+    """An output's error by the room that roundings give it on these inputs (`candidate.room`).
+
+    error: root mean square of each element's error over its own room; row: of the worst row; outlier: of the worst
+    element. Of outputs that have steps, error is how many times as many elements are on another step as by chance.
+    slope: what rounding by chance makes all of it too large or too small by, relative. outside: share of the
+    elements that no rounding puts where they are, of outputs that have steps.
+    """
+
+    error: float = 0.0
+    row: float = 0.0
+    outlier: float = 0.0
+    slope: float = 0.0
+    outside: float = 0.0
+
+
 class OutputError(msgspec.Struct, frozen=True):
     """One output against its reference. kind: float, index, exact, random.
 
     error: ||out - ref|| / ||ref|| over elements finite in both (exact: share of differing elements);
     outlier: max |out - ref| / rms(ref); misfits: elements that are NaN or infinite in one and not in the other.
     statistics: for random outputs (mean, standard deviation, share of zeros) of out, then of the reference.
+    row: error of the worst row, along the last dimension, 0 where there are none; slope: <out - ref, ref> / <ref, ref>.
+    differ: of 8-bit floats, the share of elements that are not the reference rounded once. in_room: None where
+    nothing asked for it, or it could not be had.
     """
 
     kind: str
@@ -241,6 +260,10 @@ class OutputError(msgspec.Struct, frozen=True):
     outlier: float
     misfits: int
     statistics: tuple[float, ...] = ()
+    row: float = 0.0
+    slope: float = 0.0
+    differ: float = 0.0
+    in_room: InRoom | None = None
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -317,12 +340,16 @@ class Prepare(Request, frozen=True, kw_only=True, tag="prepare"):
 
 
 class PreparedTask(msgspec.Struct, frozen=True):
-    """compile_s: of building and the first call. mutated: names of the inputs that it changes. peak_bytes: on a GPU."""
+    """compile_s: of building and the first call. mutated: names of the inputs that it changes. peak_bytes: on a GPU.
+
+    unable: what of the task Triton's interpreter cannot compute, for which there are no cases then; "" for nothing.
+    """
 
     compile_s: float
     cases: list[Case]
     mutated: list[str]
     peak_bytes: int | None
+    unable: str = ""
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ class ShapeResult:
 
     binding: dict[str, int]
     calls: float = 1.0
-    error_vs_eager: float | None = None  # error against float64 over eager's own; at most 2 passes
+    error_vs_eager: float | None = None  # error against float64 over eager's own or its room; at most 2 passes
     time_us: Interval | None = None  # device time of one call
     wall_us: float | None = None  # host time of one of many back-to-back calls
     ratio_to_eager: Interval | None = None  # candidate's time / eager's: under 1 is faster

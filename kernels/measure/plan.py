@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from kernels.measure.messages import Card, Offered, Planned, Shape, UserKernel
 from kernels.measure.records import INTERPRETER_LOOSEST, Record, label_of
 from kernels.measure.stats import least_possible_us
 from profiler.hardware import find_device
+from profiler.region.language.text import parse
+from profiler.region.model import FLOATING
 
 
 class Plan:
@@ -113,7 +115,25 @@ class Plan:
             return []
         return [2.0, INTERPRETER_LOOSEST][-len(self.tasks(tool)) :]
 
-    def checked_how(self, tool: str) -> str:
-        """What a check without a GPU was."""
-        interpreter = "in Triton's interpreter " if tool in ("triton", "kernel") else ""
-        return f"checked {interpreter}on the CPU at reduced sizes"
+    def checked_how(self, record: Record) -> str:
+        """What a check without a GPU was: where, and in which types."""
+        tasks = self.tasks(record.checked_as)
+        unable = [*record.unable, *[""] * len(tasks)][: len(tasks)]
+        types = dict.fromkeys(
+            t for task, why in zip(tasks, unable, strict=True) if not why for t in _types(task.region)
+        )
+        version = f" {self.software['triton']}" if "triton" in self.software else ""
+        interpreted = record.checked_as in ("triton", "kernel")
+        where = f"in Triton{version}'s interpreter on the CPU" if interpreted else "on the CPU"
+        missing = [f"not in {why}" for why in dict.fromkeys(unable) if why]
+        return "; ".join([f"checked {where} at reduced sizes{_listed(types)}", *missing])
+
+
+def _types(text: str) -> list[str]:
+    """Floating types of a region's inputs."""
+    return [i.dtype for i in parse(text).inputs if i.dtype in FLOATING]
+
+
+def _listed(types: Iterable[str]) -> str:
+    names = list(types)
+    return f", in {' and '.join(names)}" if names else ""

@@ -14,7 +14,7 @@ from kernels.measure.crosscheck import Clocks, contradiction
 from kernels.measure.judge import Verdict, judge
 from kernels.measure.messages import Case, Prepared
 from kernels.measure.model import CandidateResult, Interval, ShapeResult, is_users_kernel
-from kernels.measure.outcome import Contender
+from kernels.measure.outcome import Contender, tool_of_advice
 
 KEPT = "it returned what it had computed for other inputs"
 NOT_REPEATED = "two runs on the same inputs differ in their bits"
@@ -44,6 +44,7 @@ class Record:
     peak_bytes: list[int | None] = field(default_factory=list)
     cases: list[list[Case]] = field(default_factory=list)
     mutated: list[list[str]] = field(default_factory=list)
+    unable: list[str] = field(default_factory=list)  # what Triton's interpreter could not compute of each task
     errors: list[float | None] = field(default_factory=list)
     times_us: list[list[list[float]]] = field(default_factory=list)
     walls_us: list[list[float]] = field(default_factory=list)
@@ -79,6 +80,7 @@ class Record:
         self.peak_bytes = [t.peak_bytes for t in prepared.tasks]
         self.cases = [t.cases for t in prepared.tasks]
         self.mutated = [t.mutated for t in prepared.tasks]
+        self.unable = [t.unable for t in prepared.tasks]
         self.ablation = prepared.ablation
         self.spent_s = {k[:40]: v for k, v in prepared.spent_s.items()}
 
@@ -116,7 +118,13 @@ def judge_record(
 ) -> None:  # fmt: skip
     """Set status correct or mismatch from its cases. eager: eager's cases per binding, None where it gave none."""
     record.errors = []
+    if record.unable and all(record.unable):
+        record.fail("not_run", f"not checked: Triton's interpreter cannot run it in {record.unable[0]}")
+        return
     for number, cases in enumerate(record.cases):
+        if number < len(record.unable) and record.unable[number]:
+            record.errors.append(None)
+            continue
         base = eager[number] if eager is not None else None
         verdict = judge(common(cases, base), base, *([loosest[number]] if number < len(loosest) else []))
         record.errors.append(verdict.error_vs_eager)
@@ -167,6 +175,18 @@ def blind_spot(names: Sequence[str]) -> str:
     if names:
         return f"the outputs hardly depend on {', '.join(names)}: a candidate that ignores it could pass"
     return ""
+
+
+def advised_unchecked(records: Sequence[Record], advice: Mapping[str, object] | None) -> str:
+    """What to say of a verdict without times whose advised tool has no candidate that was checked; else ""."""
+    if advice is None or "tool" not in advice:
+        return ""
+    tool = tool_of_advice(str(advice["tool"]))
+    own = [r for r in records if r.tool == tool]
+    if any(r.standing for r in own):
+        return ""
+    why = f": {own[0].name} {own[0].message}" if own and own[0].message else ""
+    return f"; what is advised, {advice['tool']}, was not checked either{why}"
 
 
 def common(cases: Sequence[Case], base: Sequence[Case] | None) -> list[Case]:

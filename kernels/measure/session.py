@@ -394,17 +394,18 @@ class Session:
     def without_gpu(self, plan: Plan) -> Validation:
         for record in self.pool.records:
             if record.status == "correct":
-                record.remark(plan.checked_how(record.checked_as))
+                record.remark(plan.checked_how(record))
         device = self.request.device
         other = device is not None and self.modules.gpu_present()
         wanted = f"this host has no {device[:40]} that can be used" if device and other else "this host has none"
         wanted = "none was wanted" if device == "cpu" else wanted
-        return self.unmeasured(f"nothing was timed: that needs a GPU, and {wanted}", remaining="not_run")
+        unchecked = records.advised_unchecked(self.pool.records, self.request.advice_before)
+        return self.unmeasured(f"nothing was timed: that needs a GPU, and {wanted}{unchecked}", remaining="not_run")
 
     def unmeasured(self, reason: str, remaining: str) -> Validation:
         """Outcome unmeasured; candidates that were under way get the status `remaining`."""
         for record in self.pool.records:
-            if record.name in self.pool.children and record.status == "not_run":
+            if record.name in self.pool.children and record.status == "not_run" and not record.message:
                 child = self.pool.children[record.name]
                 record.fail(*(child.failure or (remaining, reason)))
         self.pool.tell("done", 1.0, "unmeasured")

@@ -15,17 +15,18 @@ from kernels.measure.candidate import integrity, launch_ablation
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.indices import reads_by_value
 from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
+from kernels.measure.candidate.room import rooms
 from kernels.measure.candidate.samples import Sample, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.judge import AFTER_TIMING, remarkable
-from kernels.measure.messages import LEFT_RUNNING, Case, Note, OutputError
+from kernels.measure.messages import LEFT_RUNNING, Case, InRoom, Note, OutputError
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn
 from profiler.region.language.program import Program
 from profiler.region.model import Region
 
 MOST_CHANGED_INPUTS = 6
-EXCUSE = 4.0  # roundings of about half a unit each, on the way from an input to a result
+MOST_ROOMS_S = 30.0  # for the rooms of one task; past it no more distributions are tried
 SLOW_CASE_S = 1.5  # a case slower than this is not repeated for every distribution
 SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.30 from 0.32
 MOST_SAMPLING_S = 2.0
@@ -57,6 +58,7 @@ class Checker:
         self.seed = 0
         self.memory_bytes = 0.0
         self.turn = Turn(None, channel)
+        self.rooms_s = 0.0  # that asking for rooms has taken of this task's checks
 
     @property
     def on_gpu(self) -> bool:
@@ -110,6 +112,7 @@ class Checker:
         refilled: also on new contents in the memory of inputs that it was called on.
         """
         self.note("checking against float64")
+        self.rooms_s = 0.0
         plan = [("normal", FIRST), ("normal again", Draw(number=1)), *([("refilled", REFILL)] if refilled else [])]
         least = len(plan)
         by_value = reads_by_value(task.built.module)
@@ -122,10 +125,11 @@ class Checker:
             plan += [(f"changed {name}", Draw(fresh=(name,))) for name in names]
         cases: list[Case] = []
         for name, draw in plan:
-            started = time.perf_counter()
+            started, asked_s = time.perf_counter(), self.rooms_s
             task.base = task.first if sensitivity and (name == "normal again" or draw.fresh) else None
             cases.append(self._case(task, name, draw))
-            if time.perf_counter() - started > SLOW_CASE_S and len(cases) >= least:
+            slow = time.perf_counter() - started - (self.rooms_s - asked_s) > SLOW_CASE_S
+            if len(cases) >= least and (slow or self.rooms_s > MOST_ROOMS_S):
                 break
         task.first = task.base = None
         task.earlier.clear()
@@ -152,12 +156,15 @@ class Checker:
         expected, against = self.reference(task, fresh)
         if task.random and draw == FIRST:
             outputs, expected = self._more_samples(task, draw, outputs, expected)
-        errors = self.against(task, outputs, expected, fresh)
+        if draw.distribution == tensors.SPECIAL:  # only where NaN and infinities are is looked at
+            errors = compare(outputs, expected, task.random)
+        else:
+            errors = self.against(task, outputs, expected, fresh)
         repeats: bool | None = None
         if draw == FIRST and task.first is not None and not task.random:
             repeats = all(map(tensors.same_bits, task.first, outputs))
             if not repeats:
-                errors = worst([errors, compare(task.first, expected)])
+                errors = worst([errors, self.against(task, task.first, expected, fresh)])
         stale = compare(task.base, expected, task.random) if task.base is not None else None
         kept_results = any(is_the_same(outputs, errors, former) for former in task.earlier)
         self._remember(task, outputs)
@@ -273,43 +280,27 @@ class Checker:
     def against(
         self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
     ) -> list[OutputError]:
-        """The errors, without those of single elements that the inputs excuse. values: what was computed."""
-        errors = compare(outputs, expected, task.random)
-        if expected.precision == "eager" or not any(map(remarkable, errors)):
-            return errors
-        try:
-            excused = self._excused(task, outputs, expected, values)
-        except (torch.OutOfMemoryError, NoReferenceError):
-            return errors
-        return [
-            again if remarkable(own) else own
-            for own, again in zip(errors, compare(excused, expected, task.random), strict=True)
-        ]
+        """The errors; by the room that roundings give them too, where rounding the result alone does not explain them.
 
-    def _excused(
-        self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """The outputs, with the exact value for each element that is as near to it as float32 can be held to.
-
-        That is `EXCUSE` times what the element changes by when each input in turn moves by a unit in its last place. A
-        NaN or an infinity is not excused, nor is an index or an integer.
+        values: what was computed.
         """
+        errors = compare(outputs, expected, task.random)
+        if expected.precision == "eager" or task.random or not any(map(remarkable, errors)):
+            return errors
+        started = time.perf_counter()
         needs = [i.requires_grad for i in task.region.inputs]
-        wide = torch.float64 if expected.precision == "float64" else torch.float32
-        room: list[torch.Tensor | None] = [None] * len(outputs)
-        for number, value in list(enumerate(values))[:MOST_CHANGED_INPUTS]:
-            if not value.is_floating_point():
-                continue
-            moved = [tensors.moved(v, number) if n == number else v for n, v in enumerate(values)]
-            other = reference(task.built.module, moved, needs, task.upstream, wide)
-            for n, (right, off) in enumerate(zip(expected.outputs, other.outputs, strict=True)):
-                if right.is_floating_point() and n not in expected.selected:
-                    apart = (off - right).abs_()
-                    room[n] = apart if room[n] is None else room[n].add_(apart)  # type: ignore[union-attr]
-        return [
-            out if r is None else torch.where((out.to(r.dtype) - right).abs() <= EXCUSE * r, right.to(out.dtype), out)
-            for out, right, r in zip(outputs, expected.outputs, room, strict=True)
-        ]
+        seed = tensors.seed_of(self.seed, "roundings") % 2**32
+        try:
+            given = rooms(task.built.module, values, needs, task.upstream, expected, seed)
+        except (torch.OutOfMemoryError, NoReferenceError):
+            self.free()
+            return errors
+        except (RuntimeError, TypeError, NotImplementedError, ValueError, IndexError, KeyError) as fault:
+            self.note(f"no room of roundings: {type(fault).__name__}: {str(fault)[:200]}")
+            return errors
+        finally:
+            self.rooms_s += time.perf_counter() - started
+        return compare(outputs, expected, task.random, given)
 
     def poison(self, task: Task) -> None:
         """Memory that the outputs are likely to get holds NaN: an element that is never written shows."""
@@ -364,9 +355,22 @@ def worst(errors: Sequence[Sequence[OutputError]]) -> list[OutputError]:
             error=largest(e.error for e in same),
             outlier=largest(e.outlier for e in same),
             misfits=max(e.misfits for e in same),
+            row=largest(e.row for e in same),
+            slope=max((e.slope for e in same), key=abs),
+            differ=max(e.differ for e in same),
+            in_room=_widest(same),
         )
         for same in zip(*errors, strict=True)
     ]
+
+
+def _widest(same: Sequence[OutputError]) -> InRoom | None:
+    """The largest of each figure, of those that have it: the others need none. None where it could not be had."""
+    known = [e.in_room for e in same if e.in_room is not None]
+    if not known or any(e.in_room is None and remarkable(e) for e in same):
+        return None
+    figures = ("error", "row", "outlier", "slope", "outside")
+    return InRoom(**{name: largest(getattr(r, name) for r in known) for name in figures})
 
 
 def largest(values: Iterable[float]) -> float:

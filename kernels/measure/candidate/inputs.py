@@ -144,18 +144,6 @@ def _floats(
     return _planted(values) if distribution == SPECIAL and not weight else values
 
 
-def moved(value: torch.Tensor, seed: int) -> torch.Tensor:
-    """Each number a unit in the last place of float32 further up or down, by chance, in float64.
-
-    What an implementation in float32 returns is the exact result for inputs about so far off, if it rounds each step
-    and does no more: what this changes of a result is the inherent error of these inputs.
-    """
-    generator = torch.Generator(device=value.device).manual_seed(seed)
-    signs = torch.randint(0, 2, value.shape, device=value.device, generator=generator, dtype=torch.int8)
-    steps = (signs.to(torch.float64) * 2 - 1) * torch.finfo(torch.float32).eps
-    return value.detach().to(torch.float64) * (1 + steps)
-
-
 def _planted(values: torch.Tensor) -> torch.Tensor:
     """Special values in the first rows, in place. One row alone (a weight, a bias) stays: NaN there is NaN all over."""
     if values.dim() < 2 or not values.numel():

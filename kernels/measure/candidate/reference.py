@@ -49,7 +49,7 @@ def random_outputs(module: torch.fx.GraphModule) -> frozenset[int]:
         draws |= label(node) == "scaled_dot_product_attention" and bool(_argument(node, 4, "dropout_p", 0.0))
         if draws or any(n in tainted for n in node.all_input_nodes):
             tainted.add(node)
-    return frozenset(i for i, value in enumerate(_results(module)) if value in tainted)
+    return frozenset(i for i, value in enumerate(result_nodes(module)) if value in tainted)
 
 
 def _without_effect(node: torch.fx.Node) -> bool:
@@ -62,7 +62,8 @@ def _argument(node: torch.fx.Node, position: int, name: str, default: Any) -> An
     return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
 
 
-def _results(module: torch.fx.GraphModule) -> Sequence[Any]:
+def result_nodes(module: torch.fx.GraphModule) -> Sequence[Any]:
+    """The nodes that are returned."""
     output = next(n for n in module.graph.nodes if n.op == "output")
     return output.args[0]  # type: ignore[no-any-return]
 
@@ -70,7 +71,7 @@ def _results(module: torch.fx.GraphModule) -> Sequence[Any]:
 def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, int, torch.fx.Node]]:
     """Output number -> (the node whose values the indices select, dimension, the index node)."""
     selected: dict[int, tuple[torch.fx.Node, int, torch.fx.Node]] = {}
-    for number, value in enumerate(_results(module)):
+    for number, value in enumerate(result_nodes(module)):
         node = value
         if label(node) == "getitem":
             if node.args[1] != 1:
@@ -88,8 +89,8 @@ def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, i
     return selected
 
 
-class _Wide(torch.fx.Interpreter):
-    """Runs the program with every floating type as `wide`; keeps the values that index outputs select from.
+class Wide(torch.fx.Interpreter):
+    """Runs the program with every floating type as `wide`; keeps the values of the nodes `keep`.
 
     Arguments are what any operation may be given, as torch.fx has them.
     """
@@ -173,13 +174,13 @@ def reference(
     operations have no such form, torch.OutOfMemoryError where it does not fit.
     """
     chosen = selections(module)
-    runner = _Wide(module, wide, [source for source, _, _ in chosen.values()])
+    runner = Wide(module, wide, [source for source, _, _ in chosen.values()])
     wanted = any(requires_grad)
-    values = [_widen(x, wide, grad) for x, grad in zip(inputs, requires_grad, strict=True)]
+    values = [widened(x, wide, grad) for x, grad in zip(inputs, requires_grad, strict=True)]
     try:
         with torch.set_grad_enabled(wanted):
             outputs = tuple(runner.run(*values))
-            gradients = _gradients(outputs, values, requires_grad, upstream, wide) if wanted else ()
+            gradients = gradients_of(outputs, values, requires_grad, upstream, wide) if wanted else ()
     except (torch.OutOfMemoryError, NoReferenceError):
         raise
     except (RuntimeError, TypeError, NotImplementedError, ValueError, IndexError) as fault:
@@ -191,20 +192,22 @@ def reference(
     return Reference(results, selected, "float64" if wide == torch.float64 else "float32")
 
 
-def _widen(value: torch.Tensor, wide: torch.dtype, grad: bool) -> torch.Tensor:
+def widened(value: torch.Tensor, wide: torch.dtype, grad: bool) -> torch.Tensor:
+    """A copy of an input in the wide type."""
     copied = value.detach().to(wide) if value.is_floating_point() else value.detach()
     if copied.data_ptr() == value.data_ptr():
         copied = copied.clone()
     return copied.requires_grad_(grad)
 
 
-def _gradients(
+def gradients_of(
     outputs: Sequence[torch.Tensor],
     values: Sequence[torch.Tensor],
     requires_grad: Sequence[bool],
     upstream: Sequence[torch.Tensor | None],
     wide: torch.dtype,
 ) -> tuple[torch.Tensor, ...]:
+    """Gradients of the inputs that require one, of those of `upstream`; zeros for an input that nothing depends on."""
     pairs = [(o, g.to(wide)) for o, g in zip(outputs, upstream, strict=True) if o.requires_grad and g is not None]
     wanted = [v for v, grad in zip(values, requires_grad, strict=True) if grad]
     if not pairs:

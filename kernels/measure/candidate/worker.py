@@ -21,7 +21,7 @@ import torch
 
 from kernels.baselines import GRAPHED
 from kernels.measure.candidate import inputs as tensors
-from kernels.measure.candidate import integrity, timing
+from kernels.measure.candidate import integrity, interpreter, timing
 from kernels.measure.candidate.checker import Checker, check_threads
 from kernels.measure.candidate.indices import with_distinct
 from kernels.measure.candidate.reference import random_outputs
@@ -112,15 +112,20 @@ class Worker:
         # the first calls compiled.
         self.tasks = [self._build(build, request.candidate, parse(t.region), t.sizes) for t in request.tasks]
         spans.end("build")
+        interpreted = not self.checker.on_gpu and self._may_launch_triton()
         results = []
         for number, task in enumerate(self.tasks):
             # Where all first calls together would not fit into memory, each has the GPU to itself.
             with self.checker.turn(to_the_end=True) if request.crowded else contextlib.nullcontext():
                 self._await_memory(request)
-                compile_s = self._first_call(task)
+                with interpreter.watched() if interpreted else contextlib.nullcontext(set[str]()) as wrong:
+                    compile_s = self._first_call(task)
                 if request.crowded:
                     self.checker.free()
             spans.end("first calls")
+            if wrong:
+                results.append(PreparedTask(compile_s, [], [], None, ", ".join(sorted(wrong))))
+                continue
             # Checks are not timed: they run side by side where memory is enough. Autotuning waits until it is alone.
             with self.checker.turn(shared=self.roomy, to_the_end=request.crowded):
                 self._await_memory(request)
@@ -132,7 +137,6 @@ class Worker:
             results.append(PreparedTask(compile_s, cases, task.mutated, peak))
         integrity.check(self.untouched)
         spent = {**spans.seconds, "waited": self.checker.turn.waited_s}
-        interpreted = not self.checker.on_gpu and self._may_launch_triton()
         ablation = self.checker.ablate_launches(self.tasks[0]) if interpreted else ""
         return Prepared(results, {k: round(v, 3) for k, v in spent.items()}, ablation)
 

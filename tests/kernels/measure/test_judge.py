@@ -9,8 +9,8 @@ import torch
 
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.reference import Reference
-from kernels.measure.judge import EPS, SHORT, floor_error, judge
-from kernels.measure.messages import Case, OutputError
+from kernels.measure.judge import EPS, SHORT, floor_error, judge, pooled
+from kernels.measure.messages import Case, InRoom, OutputError
 from kernels.measure.records import Record, judge_record
 from profiler.region.language.vocabulary import DTYPES
 
@@ -138,3 +138,48 @@ def test_a_kernel_of_ours_that_loses_nan_is_wrong(tool, status):
     judge_record(record, [special(0)], [[]], [""])
     assert record.status == status
     assert "NaN" in record.message
+
+
+def in_room(figures=(), error=0.02, distribution="normal", **output):
+    made = OutputError("float", "bf16", 4096, error, 3 * error, 0, in_room=InRoom(*figures), **output)
+    return [Case(distribution, "float64", [made])]
+
+
+def test_what_roundings_explain_passes_however_lucky_eager_was():
+    lucky = [case(0.001)]
+    assert judge(in_room((1.9, 1.9, 8.0)), lucky).ok
+    assert judge(in_room((1.9, 1.9, 8.0)), lucky).error_vs_eager <= 2.0
+    assert not judge(in_room((2.2, 2.2, 8.0)), lucky).ok
+    assert not judge([case(0.02)], lucky).ok  # without a room eager's own error is all there is
+
+
+@pytest.mark.parametrize(
+    ("figures", "output", "words"),
+    [((0.9, 6.0, 8.0), {"row": 0.5}, "in one row"), ((0.9, 2.0, 8.0), {"slope": 0.01}, "+1 % off as a whole")],
+)
+def test_a_row_and_a_result_as_a_whole_are_judged_next_to_the_norm(figures, output, words):
+    refused = judge(in_room(figures, **output), [case(0.001)])
+    assert not refused.ok
+    assert words in refused.message
+    assert judge(in_room((*figures[:1], 2.0, 8.0, 0.002), **output), [case(0.001)]).ok
+
+
+def test_eagers_errors_over_all_distributions_widen_the_room_and_one_of_them_does_not():
+    def eager(*errors):
+        return [in_room((e,), error=1e-4, distribution=str(n))[0] for n, e in enumerate(errors)]
+
+    mine = in_room((2.6,), distribution="0")
+    assert judge(mine, eager(1.6, 1.4, 1.5)).ok
+    assert not judge(mine, eager(1.6, 0.1, 0.1)).ok
+    assert pooled(eager(100.0)) == {0: 4.0}
+
+
+def test_steps_that_no_rounding_reaches_fail_unless_eager_takes_as_many():
+    def steps(outside, share=0.01, times=1.0):
+        made = OutputError("exact", "i8", 4096, share, 0.0, 0, in_room=InRoom(times, outside=outside))
+        return [Case("normal", "float64", [made])]
+
+    assert judge(steps(0.0), [*steps(0.0, 0.0)]).ok
+    assert not judge(steps(0.001), steps(0.0, 0.0)).ok
+    assert judge(steps(0.001), steps(0.001)).ok
+    assert "times as many as by roundings" in judge(steps(0.0, 0.3, 5.0), steps(0.0, 0.0)).message

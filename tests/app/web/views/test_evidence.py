@@ -52,3 +52,24 @@ def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> No
     assert trace_page.saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
     assert trace_page.saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
     assert trace_page.saves_us(samples.region("a", "skip"), 10000.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("tool", "status", "said"),
+    [
+        ("triton", "correct", True),
+        ("triton", "not_run", False),
+        ("triton", "mismatch", False),
+        ("compile", "correct", False),
+    ],
+)
+def test_advice_is_called_checked_only_where_a_candidate_of_it_was(tool: str, status: str, said: bool) -> None:
+    """On a host without a GPU eager is always right, and says nothing of what is advised."""
+    candidates = [samples.candidate("eager", "eager", None, status="correct"),
+                  samples.candidate("triton:generated", "triton", None, status=status)]  # fmt: skip
+    advice = samples.region("a", tool)["advice"]
+    advice = {**advice, "validation": samples.validation(outcome="unmeasured", device=None, candidates=candidates)}
+    shown = environment().from_string('{% from "macros.html" import evidence %}{{ evidence(advice) }}')
+    tag = shown.render(current="/regions/x", advice=advice)
+    assert ("checked" in tag) == said
+    assert ("predicted" in tag) != said

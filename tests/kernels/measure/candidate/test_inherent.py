@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from kernels.measure.candidate.correctness import compare
-from kernels.measure.candidate.inputs import input_set, moved
+from kernels.measure.candidate.inputs import input_set
 from kernels.measure.candidate.worker import Worker
 from kernels.measure.judge import judge
 from kernels.measure.messages import Case, OutputError
@@ -32,16 +30,6 @@ def case(*outputs, distribution="normal"):
     return Case(distribution, "float64", list(outputs))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_moved_numbers_are_a_unit_in_the_last_place_of_float32_apart(dtype):
-    value = torch.randn(1000, dtype=dtype)
-    tensor = moved(value, 3)
-    apart = ((tensor - value.double()) / value.double()).abs()
-    assert tensor.dtype == torch.float64
-    assert torch.allclose(apart, torch.full_like(apart, 2**-23), rtol=1e-6)
-    assert not torch.equal(tensor, moved(value, 4))
-
-
 def adam_errors(change):
     """The check's figures for Adam's step in float32, computed by `change`, on inputs of which half the v are < 0."""
     region = parse(ADAM)
@@ -52,7 +40,7 @@ def adam_errors(change):
     v[0] = -(g[0] * g[0] * 0.001) / 0.999 * (1 - 1e-4)  # what is left of v2 there has four digits less
     expected, _ = worker.checker.reference(task, values)
     outputs = change(*values)
-    return worker.checker.against(task, outputs, expected, values), compare(outputs, expected)
+    return worker.checker.against(task, outputs, expected, values)
 
 
 def by_text(p, g, m, v):
@@ -77,7 +65,7 @@ POLE = "x: f32[64, 64]\nreturn 1 / (x - 0.5)\n"
 
 
 def test_one_ill_conditioned_element_excuses_no_other():
-    """A pole among ordinary numbers: an 8-bit result everywhere else is found by the old bound."""
+    """A pole among ordinary numbers: an 8-bit result everywhere else is found by the room of each element."""
     region = parse(POLE)
     worker = Worker(Silent())
     task = worker._build(lambda *_: lambda x: (1 / (x - 0.5),), "any", region, {})
@@ -93,9 +81,9 @@ def test_one_ill_conditioned_element_excuses_no_other():
 
 
 def test_adam_next_to_a_zero_of_its_variance_is_held_to_what_float32_can_give():
-    (text, plain), (fused, other), (wrong, _) = map(adam_errors, (by_text, with_fused_multiply_add, wrong_beta))
-    assert plain[0].error > 5 * plain[1].error  # the quotient next to the zero
-    assert max(text[0].error, fused[0].error) < min(plain[0].error, other[0].error) / 5
+    text, fused, wrong = map(adam_errors, (by_text, with_fused_multiply_add, wrong_beta))
+    assert text[0].error > 100 * text[1].error  # the quotient next to the zero
+    assert max(text[0].in_room.error, fused[0].in_room.error) < 1 < wrong[0].in_room.error
     other = case(*text)
     for found, right in ((fused, True), (wrong, False)):
         mine = case(*found)
