@@ -21,6 +21,8 @@ FEW = 2.0
 SLOPE_FLOORS, SLOPE_CHANCE, SLOPE_ROOM = 1 / 8, 4.0, 8.0
 """A result that is too large or too small as a whole: by a share of the floor, by what errors of either sign leave by
 chance, and by how many times what roundings make of it."""
+WIDE_SLOPE = 1e-4
+"""The share, of types that are not short: what a few large elements make of it."""
 STEP_SLOPE, FLIPS_ROOM = 2e-3, 3.0
 """Of outputs that have steps: a slope that always passes, and how many times as many may be on another step."""
 MOST_POOLED = 4.0
@@ -72,7 +74,7 @@ def remarkable(output: OutputError) -> bool:
 
 def _chance_slope(output: OutputError, floor: float) -> float:
     """What errors that are as often up as down may make of the slope, and a share of the floor."""
-    systematic = floor * (SLOPE_FLOORS if output.dtype in SHORT else 1.0)
+    systematic = SLOPE_FLOORS * floor if output.dtype in SHORT else WIDE_SLOPE
     return systematic + SLOPE_CHANCE * output.error / math.sqrt(max(1, output.elements))
 
 

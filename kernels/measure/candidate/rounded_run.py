@@ -40,6 +40,8 @@ ONE_KERNEL = frozenset({"rms_norm", "scaled_dot_product_attention", "layer_norm"
 """One kernel in practice, several operations inside: only what it returns is in the text's type."""
 
 
+CASTS = frozenset({"to", "float", "half", "bfloat16", "type", "type_as"})
+"""Nothing to do in the wide type, and a rounding all the same."""
 PASSING = frozenset({"to", "float", "half", "bfloat16", "contiguous", "type_as"})
 
 
@@ -151,7 +153,7 @@ class RoundedRun(Wide):
         self.node = n
         self.mode.now = Kept(dtype, torch.float32 if one and dtype != torch.float64 else dtype)
         value = super().run_node(n)
-        if one and isinstance(value, torch.Tensor) and value.is_floating_point():
+        if (one or label(n) in CASTS) and isinstance(value, torch.Tensor) and value.is_floating_point():
             value = _Boundary.apply(value, self.rounding, dtype)  # type: ignore[no-untyped-call]
             if n in self.keep:
                 self.kept[n] = value
