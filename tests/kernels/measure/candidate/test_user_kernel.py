@@ -44,7 +44,7 @@ def judged(fork_server, function: str, text: str = NORM, file: str = FILE) -> Ke
 
 
 VERDICTS = {
-    "rms_norm": ("unmeasured", "it is right (checked in Triton's interpreter"),
+    "rms_norm": ("unmeasured", "it is right (checked in Triton"),
     "in_torch": ("unmeasured", "launched no Triton kernel"),
     "scale_off": ("wrong", "output 0 (f32), normal inputs: relative error 0.01"),
     "caches_its_result": ("cheats", "what it had computed for other inputs: output 0 (f32), normal again inputs"),
