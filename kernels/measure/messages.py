@@ -176,6 +176,7 @@ class Offered(msgspec.Struct, frozen=True):
     source: str
     on_request: bool
     untried: bool
+    part: frozenset[str] | None = None
 
 
 class BindingCost(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The user's own kernel in a type that Triton's interpreter can compute, where it is wrong in one that it cannot.
 
-The interpreter multiplies the bits of bf16 as whole numbers in `tl.dot` (Triton 3.7.1), and cuts f32 to bf16 where a
-GPU rounds: what comes out says nothing of the kernel.
+The interpreter cuts f32 to bf16 where a GPU rounds (Triton 3.7.1): what comes out says nothing of the kernel. A kernel
+with a product of bf16 does not come here: it is not checked (`kernels/measure/candidate/interpreter.py`).
 """
 
 from __future__ import annotations
