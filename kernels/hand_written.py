@@ -86,6 +86,9 @@ def _attention(graph: Graph, item: Match) -> str:
         return reason
     if len(sizes["q"]) != 4 or sizes["q"][-1] > 256:
         return f"takes [batch, heads, time, up to 256], not {list(sizes['q'])}"
+    q, k = sizes["q"], sizes.get("k", ())
+    if len(k) == 4 and (k[0] != q[0] or not k[1] or q[1] % k[1]):
+        return f"takes keys of as many batches and of heads that divide the queries', not {list(k)} for {list(q)}"
     return "no dropout" if item.roles.get("dropout") else ""
 
 

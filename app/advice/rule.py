@@ -298,10 +298,11 @@ def _low(option: Option) -> float:
 
 def _by_its_slow_end(option: Option, case: Case) -> bool:
     """Whether it has to win by the slow end of its prediction: what is not here, a kernel to write or a package to
-    install, and a kernel that makes a large matrix product in the library's place, where Triton reaches 80 to 95 % of
-    it."""
-    replaces = option.tool == "triton" and option.alternative.mode != "generated" and _multiplies(case)
-    return option.alternative.mode == "custom" or not option.installed or replaces
+    install; a kernel that makes a large matrix product in the library's place, where Triton reaches 80 to 95 % of it;
+    and one of this project's in a region with gradients, where none was timed yet."""
+    own = option.tool == "triton" and option.alternative.mode not in ("generated", "custom")
+    unsure = own and (_multiplies(case) or case.facts.requires_grad)
+    return option.alternative.mode == "custom" or not option.installed or unsure
 
 
 TAILS = frozenset({"gemm", "gemm_tail"})

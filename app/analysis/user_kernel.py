@@ -19,6 +19,7 @@ from app.thresholds import Thresholds
 from kernels.measure.kernel_verdict import kernel_verdict
 from kernels.measure.messages import UserKernel
 from kernels.measure.model import to_json, validation_from_json
+from profiler.region.language import trees
 
 EXPECTED = (
     "The function takes the region's inputs as tensors, in the order of the region's text (a scalar is a tensor without"
@@ -53,9 +54,9 @@ def named_kernel(given: str, folder: Path) -> NamedKernel:
     file, _, function = given.rpartition(":")
     if not file or not function.isidentifier():
         raise UserKernelError(f"{given}: FILE.py:FUNCTION is wanted, such as my_kernels.py:rms_norm. {EXPECTED}")
-    path = (folder / file).resolve()
     try:
-        tree = ast.parse(path.read_bytes(), filename=file)
+        path = (folder / file).resolve()
+        tree = trees.module(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserKernelError(f"{file}: {error.strerror}") from None
     except (SyntaxError, ValueError, RecursionError) as error:

@@ -51,11 +51,14 @@ class NamedCheck:
 
 @dataclass(frozen=True, slots=True)
 class JudgedKernel:
-    """A kernel and what became of it. validation, verdict: None where it was not to be judged on this host's device."""
+    """A kernel and what became of it. validation, verdict: None where it was not to be judged on this host's device, or
+    where its region does not fit together, which `refused` tells.
+    """
 
     named: NamedCheck
     validation: ValidationBody | None = None
     verdict: KernelVerdict | None = None
+    refused: str = ""
 
     @property
     def subject(self) -> Subject:
@@ -84,7 +87,7 @@ def _named(check: KernelCheck, place: str, folder: Path) -> NamedCheck:
         parse(text)
     except OSError as error:
         raise ConfigError(f"{place}.region", f"{check.region}: {error.strerror}") from None
-    except (RegionError, UnicodeDecodeError) as error:
+    except (RegionError, ValueError) as error:
         raise ConfigError(f"{place}.region", f"{check.region}: {error}") from None
     return NamedCheck(check, kernel, text)
 
@@ -119,9 +122,13 @@ def measure_kernels(
                 "thresholds": dataclasses.asdict(thresholds),
             }
             fork_server = fork_server or stack.enter_context(open_fork_server())
-            validation = validate_region(
-                request, on_progress=tell, cancelled=cancelled, fork_server=fork_server, kernel=each.kernel.kernel
-            )
+            try:
+                validation = validate_region(
+                    request, on_progress=tell, cancelled=cancelled, fork_server=fork_server, kernel=each.kernel.kernel
+                )
+            except RegionError as error:  # it parses, and its operations do not fit together: the others are measured
+                judged.append(JudgedKernel(each, refused=f"{each.check.region}: {error}"))
+                continue
             judged.append(JudgedKernel(each, validation, verdict_of(validation, thresholds)))
     return judged
 
@@ -129,9 +136,11 @@ def measure_kernels(
 def findings(judged: JudgedKernel) -> tuple[list[Finding], list[Unmeasured]]:
     """What a kernel's verdict is to the check."""
     check, verdict, validation = judged.named.check, judged.verdict, judged.validation
+    region = Path(check.region).stem
+    if judged.refused:
+        return [], [Unmeasured(check.assertion, check.level, check.name, region, judged.refused)]
     if verdict is None or validation is None:
         return [], []
-    region = Path(check.region).stem
     if verdict["verdict"] == "unmeasured":
         return [], [Unmeasured(check.assertion, check.level, check.name, region, verdict["because"])]
     if verdict["verdict"] not in FAILS:

@@ -7,7 +7,7 @@ import pytest
 from tools.checks.words import GLOSSARY, counts_of, retired_words, uses_in, uses_in_folders, with_counts, words_of
 
 REMAINING = {
-    "apart": 24,
+    "apart": 23,
     "beside": 12,
     "found": 12,
     "obstacle": 9,

@@ -35,6 +35,8 @@ def _loss(graph: Graph, match: Match) -> Mapping[str, Role]:
 
 
 def _loss_limits(facts: Facts, graph: Graph) -> str:
+    if facts.dtypes["x"] == "f16" and graph.region.requires_grad:
+        return "f16 logits, whose gradient over all rows f16 cannot hold before a loss's scale is in it"
     return "" if facts.dtypes["target"] in INTEGERS else f"classes in {facts.dtypes['target']}"
 
 

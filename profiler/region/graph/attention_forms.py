@@ -100,15 +100,21 @@ def _mask(binding: Binding) -> Roles | None:
 
 
 def _shown_mask(keep: Value, binding: Binding) -> Roles | None:
-    """The mask as some node has it: what is kept, what is dropped, or what is added."""
+    """The mask as some node has it: what is added, what is kept, or what is dropped.
+
+    What is added comes first: by a finite number a row that is wholly hidden becomes the mean of v, where SDPA makes 0
+    of it by a mask of truths.
+    """
     table = binding.values.table
     added = table.make("added_mask", (keep,), (), keep.shape)
+    if added.nodes:
+        return {"mask": added, "mask_kind": "additive"}
     inner = keep.args[0] if keep.op == "reshape" else keep
     for mask, kind in ((keep, "keep"), (negated(table, keep), "drop"), (inner, "keep")):
         node = next((n for n in mask.nodes if value(n).dtype == torch.bool), None)
         if node is not None:
             return {"mask": node, "mask_kind": kind}
-    return {"mask": added, "mask_kind": "additive"} if added.nodes else None
+    return None
 
 
 def is_causal(keep: Value, table: Table) -> bool:

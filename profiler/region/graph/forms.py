@@ -141,6 +141,18 @@ def _row_loss(x: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(x, target, reduction="none")
 
 
+def _picked(x: Tensor, target: Tensor) -> Tensor:
+    return -torch.log_softmax(x, -1).gather(1, target[:, None])[:, 0]
+
+
+def _mean_picked(x: Tensor, target: Tensor) -> Tensor:
+    return _picked(x, target).mean()
+
+
+def _sum_picked(x: Tensor, target: Tensor) -> Tensor:
+    return _picked(x, target).sum()
+
+
 def _loss_roles(reduction: str) -> Settled:
     def settled(binding: Binding) -> Roles | None:
         x, target = binding.value("x"), binding.value("target")
@@ -175,7 +187,9 @@ FORMS: tuple[Pattern, ...] = (
             frozenset({"gelu"}), "GeGLU"),
     Pattern("gelu_tanh", "GELU (tanh) by hand", (_gelu_tanh,), {"x": X}, _plain_roles),
     Pattern("rope", "RoPE", (_rotated,), _ROTARY, _rope_roles, frozenset({"cat"}), "RoPE"),
-    *(Pattern("cross_entropy", "cross entropy by hand", (function,), _LOGITS, _loss_roles(name),
+    *(Pattern("cross_entropy", "cross entropy by hand", functions, _LOGITS, _loss_roles(name),
               frozenset({"nll_loss_forward"}), "cross entropy")
-      for name, function in (("mean", _mean_loss), ("sum", _sum_loss), ("none", _row_loss))),
+      for name, functions in (
+          ("mean", (_mean_loss, _mean_picked)), ("sum", (_sum_loss, _sum_picked)), ("none", (_row_loss, _picked)),
+      )),
 )  # fmt: skip

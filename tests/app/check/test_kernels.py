@@ -199,3 +199,24 @@ def test_a_finding_keeps_its_fingerprint_while_times_change(here: Path) -> None:
     first, second = (findings(judged_kernel(here, t))[0][0] for t in (12.0, 15.0))
     assert first.message != second.message
     assert first.fingerprints == second.fingerprints
+
+
+def test_a_region_that_does_not_fit_together_leaves_the_other_kernels_their_verdicts(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "odd.txt").write_text("x: f32[4]\ny: f32[5]\nreturn x + y\n")
+    odd = TABLE.format("rms_norm").replace("norm.txt", "odd.txt").replace('name = "rms_norm"', 'name = "odd"')
+    config(here, "scale_off", more=odd)
+    assert cli.main(["check", "--format", "json", "--out", "reports"]) == 1
+    report = json.loads((here / "reports" / "check.json").read_text())
+    assert [f["subject"] for f in report["errors"]] == ["scale_off"]
+    assert "odd.txt" in json.dumps(report) + capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["kernel", "region"])
+def test_a_path_that_is_none_is_said_by_its_place(here: Path, place: str) -> None:
+    fields = {"name": "n", "kernel": "mine.py:rms_norm", "region": "norm.txt"} | {
+        "kernel": {"kernel": "mi\0ne.py:rms_norm"}, "region": {"region": "no\0rm.txt"},
+    }[place]  # fmt: skip
+    with pytest.raises(ConfigError, match=f"kernels.1.{place}"):
+        named_checks(Config((), kernels=(KernelCheck(**fields),)), here)

@@ -36,7 +36,7 @@ from tests.processes import alive, wait_for
 
 TEXT = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 LIMITS = Limits(timeout_s=120.0, grace_s=0.0, memory_bytes=512 * MIB, cpu_s=60.0)
-LARGE = "x: f32[64, 128]\n" + "x = gelu(x) * 2 + softmax(x, -1)\n" * 300 + "return x\n"
+LARGE = "N: sizes[64, 65, 66, 67]\nx: f32[N, 128]\n" + "x = gelu(x) * 2 + softmax(x, -1)\n" * 300 + "return x\n"
 """Seconds of processor time."""
 
 

@@ -155,3 +155,20 @@ def test_of_a_region_without_gradients_a_kernel_is_for_all_of_it() -> None:
 def test_a_rotation_whose_cosines_are_learned_has_no_kernel() -> None:
     _, text = TRAINED["rope"]
     assert "triton:rope" not in available(text.replace("c: f32[8, 16]", "c: f32[8, 16].requires_grad"))
+
+
+def test_a_loss_of_f16_has_no_kernel_where_its_scale_would_come_too_late() -> None:
+    _, text = TRAINED["cross entropy"]
+    narrow = text.replace("x: f32", "x: f16")
+    assert "triton:cross_entropy" not in available(narrow)
+    assert "triton:cross_entropy" in available(narrow.replace(".requires_grad", ""))
+
+
+def test_keys_of_another_batch_are_not_handed_to_the_attention_kernel() -> None:
+    text = (
+        "q: f32[2, 4, 16, 8]\nk: f32[1, 1, 16, 8]\nv: f32[1, 1, 16, 8]\n"
+        "k2 = k.expand(2, 4, 16, 8)\nv2 = v.expand(2, 4, 16, 8)\n"
+        "s = q @ k2.transpose(-2, -1) * 0.35\np = torch.softmax(s, -1)\nreturn p @ v2\n"
+    )
+    if "triton:flash_attention" in available(text):
+        assert_as_exact_as_eager(text, lambda region: build("triton:flash_attention", region, {}, "cpu"))

@@ -37,15 +37,20 @@ class GraphValues:
         return value if isinstance(value, Value) else None
 
 
-def call_value(table: Table, target: Any, name: str, args: Any, kwargs: Any, result: Any, sources: Any) -> Result:
-    """What one aten call gives. args, kwargs: values in the place of tensors; sources: the same with fakes."""
+def call_value(
+    table: Table, target: Any, name: str, args: Any, kwargs: Any, result: Any, sources: Any, rounding_used: bool = False
+) -> Result:
+    """What one aten call gives. args, kwargs: values in the place of tensors; sources: the same with fakes.
+
+    rounding_used: as in `Made`.
+    """
     names = schema_names(target)
     given = {n: v for (n, _), v in zip(names, args, strict=False)} | dict(kwargs)
     for n, default in names:
         given.setdefault(n, default)
     fakes = {n: v for (n, _), v in zip(names, sources, strict=False)}
     fakes |= {n: result for n in given if n not in fakes}
-    known = canonical(Made(table, name, given, result, fakes))
+    known = canonical(Made(table, name, given, result, fakes, rounding_used))
     if known is not None:
         return known
     draws = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
@@ -131,7 +136,31 @@ def _call(table: Table, node: Node, values: dict[Node, Result]) -> Result:
         if isinstance(written, Node):
             values[written] = made
         return made
-    return call_value(table, node.target, name_of(node), args, kwargs, node.meta.get("val"), sources)
+    name, fake = name_of(node), node.meta.get("val")
+    return call_value(table, node.target, name, args, kwargs, fake, sources, name in CASTS and _rounding_used(node))
+
+
+CASTS = frozenset({"_to_copy", "to"})
+DIFFERENCES = frozenset({"sub", "add", "rsub"})
+
+
+def _rounding_used(node: Node) -> bool:
+    """It rounds a float to a shorter one, and a difference to what it rounds is taken: an error that is fed back, a
+    number split in two. There the rounding is what is computed.
+    """
+    source = node.args[0] if node.args else None
+    before, after = (n.meta.get("val") if isinstance(n, Node) else None for n in (source, node))
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return False
+    if not before.is_floating_point() or not after.is_floating_point() or after.itemsize >= before.itemsize:
+        return False
+    rounded = [node, *(u for u in node.users if u.op == "call_function" and name_of(u) in CASTS)]
+    return any(
+        name_of(u) in DIFFERENCES and source in u.all_input_nodes
+        for n in rounded
+        for u in n.users
+        if u.op == "call_function"
+    )
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -136,7 +136,7 @@ def _target_of(total: Total, x: Value) -> tuple[Value, ...]:
 
 def _loss(table: Table, total: Total, term: Value, other: Value, pick: Value, c: float) -> Value | None:
     """logsumexp(x) - x[target]: minus the picked log-softmax."""
-    if other.shape != term.shape and other.shape != pick.shape:
+    if other.shape != term.shape:
         return None  # [R] - [R, 1] is [R, R]
     x, target = pick.args
     shares = table.make("log_softmax", (x,), (-1,), x.shape)

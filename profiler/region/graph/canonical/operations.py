@@ -21,7 +21,8 @@ INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.u
 @dataclass(frozen=True, slots=True)
 class Made:
     """One aten call. given: its arguments by the schema's names, values in the place of tensors; result: the fake that
-    it gave; sources: fakes of the tensor arguments.
+    it gave; sources: fakes of the tensor arguments. rounding_used: it rounds, and the region takes the difference to
+    what it rounds.
     """
 
     table: Table
@@ -29,6 +30,7 @@ class Made:
     given: Mapping[str, Any]
     result: Any
     sources: Mapping[str, Any]
+    rounding_used: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -381,6 +383,8 @@ def _cast(made: Made) -> Value:
     """Casts between floats of up to 32 bits are the same value; others keep what they make of it."""
     x, source = made.value("self"), made.sources["self"]
     before, after = source.dtype, made.result.dtype
+    if made.rounding_used:
+        return made.table.make("rounded", (x,), (str(after),), made.shape)
     if (
         before == after
         or (before in FLOATS and after in FLOATS)
@@ -577,18 +581,27 @@ def _index(made: Made) -> Value | None:
     return made.table.make("pick", (x, target), (), x.shape[:-1])
 
 
+MEAN_OF_KEPT = "mean_of_kept"
+"""A sum over the number of those that are not of the ignored class: over no more than all of them."""
+
+
 @rule("nll_loss_forward")
 def _nll_loss(made: Made) -> tuple[Value, ...] | None:
-    """Minus the picked numbers: none, their mean or their sum. Those of the ignored class are another computation's."""
+    """Minus the picked numbers: none, their sum, or their mean over those that are not of the ignored class.
+
+    What is picked by an index ignores no class: it is another value, and so is a plain mean of these.
+    """
     x, target = made.value("self"), made.value("target")
     if made.given.get("weight") is not None or len(x.shape) != 2:
         return None
     table, number = made.table, made.integer("reduction", 1)
     ignored = made.integer("ignore_index", -100)
-    picked = table.make("pick", (x, target), () if ignored == -100 else (ignored,), x.shape[:-1])
+    picked = table.make("pick", (x, target), (ignored,), x.shape[:-1])
     loss = table.scaled(picked, -1.0)
-    if number:
-        loss = table.reduced("mean" if number == 1 else "sum", loss, [], False)
+    if number == 1:
+        loss = table.scaled(table.make(MEAN_OF_KEPT, (picked,), (ignored,), ()), -1.0)
+    elif number:
+        loss = table.reduced("sum", loss, [], False)
     return loss, table.make("weights_of", (loss,), (), ())
 
 

@@ -95,9 +95,11 @@ class Unifier:
             if bound.get("each", each) == each:
                 yield {**bound, "each": each}
             return
-        elif pattern.op == "pick" and not wanted:
-            ignored = float(given[0]) if given and isinstance(given[0], int) else -100.0
-            yield {**bound, "ignore_index": ignored}
+        elif pattern.op in ("pick", "mean_of_kept"):
+            if len(wanted) == len(given):  # one that ignores no class is no other's
+                ignored = float(given[0]) if given and isinstance(given[0], int) else -100.0
+                if bound.get("ignore_index", ignored) == ignored:
+                    yield {**bound, "ignore_index": ignored}
             return
         elif self.any_axis and len(wanted) == len(given) == 1 and isinstance(given[0], int):
             axis = float(given[0])

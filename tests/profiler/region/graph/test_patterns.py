@@ -150,3 +150,44 @@ def test_mask_kinds_are_told_apart(kind: str) -> None:
     assert only.kind == "attention"
     assert only.roles["mask_kind"] == kind
     assert only.roles["dropout"] == pytest.approx(0.1)
+
+
+LOGITS = "x: f32[64, 500]\nt: i64[64].below(500)\n"
+LOSSES = {
+    "F.cross_entropy(x, t)": ("mean", -100),
+    "F.cross_entropy(x, t, ignore_index=0)": ("mean", 0),
+    # Over all rows, ignored ones among them: a mean outside of what is picked.
+    "F.cross_entropy(x, t, ignore_index=0, reduction='none').mean()": ("none", 0),
+    "F.cross_entropy(x, t, ignore_index=0, reduction='sum') / 64": ("sum", 0),
+    "F.cross_entropy(x, t, reduction='sum') / 64": ("sum", -100),
+    # By an index no class is ignored.
+    "-log_softmax(x, -1).gather(1, t[:, None]).mean()": ("mean", -100),
+    "(logsumexp(x, -1) - x.gather(1, t[:, None])[:, 0]).sum() / 64": ("mean", -100),
+}
+
+
+@pytest.mark.parametrize("spelling", LOSSES)
+def test_a_mean_over_the_rows_that_count_is_no_mean_over_all(spelling: str) -> None:
+    (only,) = found(LOGITS + f"return {spelling}\n")[1]
+    assert only.kind == "cross_entropy"
+    assert (only.roles["reduction"], only.roles["ignore_index"]) == LOSSES[spelling]
+
+
+def test_a_rounding_whose_error_is_fed_back_is_not_left_out() -> None:
+    norm = "v = z.pow(2).mean(-1, keepdim=True)\nreturn z * rsqrt(v + 1e-6) * w\n"
+    head = "x: f32[64, 512]\nw: f32[512]\n"
+    (fed_back,) = found(head + "z = x + (x.to(bf16).float() - x)\n" + norm)[1]
+    assert (fed_back.kind, fed_back.roles["x"]) == ("rms_norm", "add")
+    (rounded,) = found(head + "z = x.to(bf16).float()\n" + norm)[1]
+    assert (rounded.kind, rounded.roles["x"]) == ("rms_norm", "_to_copy")
+
+
+@pytest.mark.parametrize("mask", ["where(m, 0.0, -3.4e38)", "(1.0 - a) * -1e9"])
+def test_a_mask_that_is_added_stays_one(mask: str) -> None:
+    """Of a row that is wholly hidden by a finite number the result is a mean; by truths SDPA makes it 0."""
+    text = (
+        "q: f32[2, 4, 64, 32]\nk: f32[2, 4, 64, 32]\nv: f32[2, 4, 64, 32]\nm: bool[2, 1, 64, 64]\n"
+        f"a: f32[2, 1, 64, 64]\ns = q @ k.transpose(-2, -1) * 0.17\np = softmax(s + {mask}, -1)\nreturn p @ v\n"
+    )
+    (only,) = found(text)[1]
+    assert (only.kind, only.roles["mask_kind"]) == ("attention", "additive")
