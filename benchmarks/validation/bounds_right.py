@@ -151,6 +151,11 @@ def long_chain(x: torch.Tensor) -> Tensors:
     return (v * torch.sigmoid(v) - 0.5 * u,)
 
 
+def largest_of_online(x: torch.Tensor) -> Tensors:
+    """The largest of what `online_softmax` rounds."""
+    return (online_softmax(x)[0].amax(),)
+
+
 def exp2_softmax(x: torch.Tensor) -> Tensors:
     """By powers of two, as GPUs have them, times the reciprocal of the sum."""
     powers = torch.exp2((x.float() - x.float().amax(-1, keepdim=True)) * math.log2(math.e))
@@ -274,6 +279,33 @@ def column_sums(x: torch.Tensor) -> Tensors:
     return total, total * (1 / x.shape[0])
 
 
+def mean_square(dim: int | None) -> Build:
+    """Squares and sums of blocks in float32, from the last block on. dim: of the mean, None for all elements."""
+
+    def run(x: torch.Tensor) -> Tensors:
+        flat = x.float() if dim is not None else x.float().flatten()
+        total = torch.stack([part.square().sum(-1) for part in reversed(blocks(flat, 64, -1))]).sum(0)
+        return ((total / flat.shape[-1]).to(x.dtype),)
+
+    return of(run)
+
+
+def rounded_squares(dim: int | None) -> Build:
+    """Squares rounded as the region rounds them, one accumulator from the last element on."""
+
+    def run(x: torch.Tensor) -> Tensors:
+        squares = (x * x).float() if dim is not None else (x * x).float().flatten()
+        return (squares.flip(-1).cumsum(-1)[..., -1].div(squares.shape[-1]).to(x.dtype),)
+
+    return of(run)
+
+
+def largest_probability(x: torch.Tensor) -> Tensors:
+    """The reciprocal of the least sum: no probability is made but the largest of each row."""
+    wide = x.float()
+    return (torch.exp(wide - wide.amax(-1, keepdim=True)).sum(-1).amin().reciprocal().to(x.dtype),)
+
+
 def welford(x: torch.Tensor) -> Tensors:
     """Means and squares of blocks, joined."""
     count, mean, square = 0, torch.zeros(x.shape[0], device=x.device), torch.zeros(x.shape[0], device=x.device)
@@ -376,6 +408,9 @@ ON_A_GPU: Mapping[str, Build] = {"SDPA efficient": by_backend(EFFICIENT), "SDPA 
 PRODUCTS: Mapping[str, Build] = {
     "split-K 2": split_k(2), "split-K 8": split_k(8), "one by one": of(one_by_one), "backwards": backwards,
 }  # fmt: skip
+FEW_MEANS: Mapping[str, Build] = {
+    "in f32": in_f32, "blocks from the last on": mean_square(-1), "squares rounded": rounded_squares(-1),
+}  # fmt: skip
 NORM: Mapping[str, Build] = {
     "in f32": in_f32, "by moments": of(layer_norm_by_moments), "folded": of(layer_norm_folded),
 }  # fmt: skip
@@ -399,6 +434,13 @@ RIGHT: Mapping[str, Mapping[str, Build]] = {
     "linear bf16": {"in f32": in_f32, "in parts": of(linear_parts)},
     "sum f32": {"lanes and a tree": of(row_sums), "one by one": of(row_sums_one_by_one)},
     "columns f32": {"blocks as they come": of(column_sums)},
+    "mean of squares bf16": {
+        "in f32": in_f32, "blocks from the last on": mean_square(None), "squares rounded": rounded_squares(None),
+    },
+    "largest probability bf16": {
+        "in f32": in_f32, "by the least sum": of(largest_probability), "online": of(largest_of_online),
+    },
+    "8 means of squares bf16": FEW_MEANS, "16 means of squares bf16": FEW_MEANS,
     "variance f32": {"Welford": of(welford)},
     "logsumexp f32": {"by parts": of(logsumexp_by_parts)},
     "cumsum f32": {"chunks": of(chunked_scan), "doubling": of(scan_by_doubling)},

@@ -312,6 +312,10 @@ BF16, F16 = torch.bfloat16, torch.float16
 _causal: Sequence[Callable[[torch.Tensor], torch.Tensor]] = (
     lambda s: hidden(s, 2), lambda s: hidden(s, 0).nan_to_num(neginf=-1e4), lambda s: hidden(s * 1.01),
 )  # fmt: skip
+FEW_SCALED: Mapping[str, Build] = {
+    "1 % too large": scaled(1.01), "2 % too large": scaled(1.02), "1 % too small": scaled(0.99),
+    "2 % too small": scaled(0.98),
+}  # fmt: skip
 WRONG: Mapping[str, Mapping[str, Build]] = {
     "attention bf16": {
         "1 % too large": scaled(1.01), "a gradient 1 % too large": gradient_scaled(1.01, 0),
@@ -353,6 +357,8 @@ WRONG: Mapping[str, Mapping[str, Build]] = {
     "product f32": {"tf32 inside": tf32, "summed in f16": product(F16), "without its tail": of(product_without_tail)},
     "sum f32": {"the last column not read": without_last, "bf16 inside": inputs_as(BF16)},
     "columns f32": {"the last row not read": of(columns_without_block)},
+    "mean of squares bf16": FEW_SCALED, "largest probability bf16": FEW_SCALED,
+    "8 means of squares bf16": FEW_SCALED, "16 means of squares bf16": FEW_SCALED,
     "variance f32": {"biased": of(biased_variance)},
     "cumsum f32": {"shifted": shifted, "a carry missing": of(scan_without_carry)},
     "cumsum bf16": {"summed in bf16": scan(BF16)},

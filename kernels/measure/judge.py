@@ -23,6 +23,10 @@ SLOPE_FLOORS, SLOPE_CHANCE, SLOPE_ROOM = 1 / 8, 4.0, 8.0
 chance, and by how many times what roundings make of it."""
 WIDE_SLOPE = 1e-4
 """The share, of types that are not short: what a few large elements make of it."""
+FEW_ELEMENTS = 64
+"""Fewer are too large or too small by chance in one case: what they are off by as a whole is held over all cases."""
+MEAN_ROOM, MEAN_CHANCE = 2.0, 4.0
+"""Of such outputs: how many times its usual size, and its standard error, the mean of the cases' slopes may be."""
 STEP_SLOPE, FLIPS_ROOM = 2e-3, 3.0
 """Of outputs that have steps: a slope that always passes, and how many times as many may be on another step."""
 MOST_POOLED = 4.0
@@ -99,6 +103,7 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
     worst = 0.0
     judged = 0
     special = ""
+    few: dict[int, list[_Slope]] = {}
     for case in cases:
         base = own.get(case.distribution)
         if case.distribution == SPECIAL:
@@ -117,6 +122,12 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
             if fault:
                 where = f"output {number} ({output.dtype}), {case.distribution} inputs"
                 return Verdict(False, min(worst, WORST), f"{where}: {fault}")
+            if output.kind == "float" and output.dtype in SHORT - BYTES and output.elements < FEW_ELEMENTS:
+                few.setdefault(number, []).append(_slope(output, base_output, slack))
+    for number, slopes in few.items():
+        if fault := _in_every_case(slopes):
+            where = f"output {number}, {len(slopes)} sets of inputs together"
+            return Verdict(False, min(max(worst, loosest), WORST), f"{where}: {fault}")
     if cases and not judged:
         return Verdict(False, None, "no distribution of inputs gave a finite reference: nothing could be checked")
     return Verdict(True, min(worst, WORST) if judged else None, special=special)
@@ -194,6 +205,31 @@ def _as_a_whole(output: OutputError, room: InRoom, own: OutputError, floor: floa
     if abs(output.slope) > allowed:
         return f"{100 * output.slope:+.2g} % off as a whole, allowed {100 * allowed:.2g} %"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slope:
+    """How far one case's output is off as a whole. size: as roundings, or eager, may be; floor: by rounding once."""
+
+    off: float
+    size: float
+    floor: float
+
+
+def _slope(output: OutputError, base_output: OutputError | None, slack: float) -> _Slope:
+    eagers = abs(base_output.slope) if base_output is not None else 0.0
+    size = max(eagers, output.in_room.slope if output.in_room is not None else 0.0)
+    return _Slope(output.slope, size, floor_error(output.dtype) * slack)
+
+
+def _in_every_case(slopes: Sequence[_Slope]) -> str:
+    """What roundings make of a few numbers has either sign, case by case; a wrong scale has the same in all."""
+    count = len(slopes)
+    mean = sum(s.off for s in slopes) / count
+    size = sum(s.size for s in slopes) / count
+    error = math.sqrt(sum(s.size**2 for s in slopes)) / count
+    allowed = max(MEAN_ROOM * size, MEAN_CHANCE * error, *(s.floor for s in slopes))
+    return f"{100 * mean:+.2g} % off as a whole, allowed {100 * allowed:.2g} %" if abs(mean) > allowed else ""
 
 
 def _steps(output: OutputError, room: InRoom, own: OutputError, loosest: float) -> str:

@@ -26,7 +26,7 @@ from profiler.region.language.program import Program
 from profiler.region.model import Region
 
 MOST_CHANGED_INPUTS = 6
-MOST_ROOMS_S = 30.0  # for the rooms of one task; past it no more distributions are tried
+MOST_ROOMS_S = 30.0  # for the rooms of one task's cases; past it eager's own error alone is the bound
 SLOW_CASE_S = 1.5  # a case slower than this is not repeated for every distribution
 SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.30 from 0.32
 MOST_SAMPLING_S = 2.0
@@ -58,7 +58,7 @@ class Checker:
         self.seed = 0
         self.memory_bytes = 0.0
         self.turn = Turn(None, channel)
-        self.rooms_s = 0.0  # that asking for rooms has taken of this task's checks
+        self.rooms_s = 0.0  # that asking for rooms has taken of this task's checks, or of its timed samples
 
     @property
     def on_gpu(self) -> bool:
@@ -129,7 +129,7 @@ class Checker:
             task.base = task.first if sensitivity and (name == "normal again" or draw.fresh) else None
             cases.append(self._case(task, name, draw))
             slow = time.perf_counter() - started - (self.rooms_s - asked_s) > SLOW_CASE_S
-            if len(cases) >= least and (slow or self.rooms_s > MOST_ROOMS_S):
+            if len(cases) >= least and slow:
                 break
         task.first = task.base = None
         task.earlier.clear()
@@ -178,6 +178,7 @@ class Checker:
 
     def timed_case(self, task: Task) -> list[Case]:
         """The worst of the timed calls whose outputs were copied, as one case; [] where there is none."""
+        self.rooms_s = 0.0
         ends = time.perf_counter() + MOST_CHECKING_S
         errors: list[list[OutputError]] = []
         precision = against = ""
@@ -282,10 +283,13 @@ class Checker:
     ) -> list[OutputError]:
         """The errors; by the room that roundings give them too, where rounding the result alone does not explain them.
 
-        values: what was computed.
+        values: what was computed. Once rooms took `MOST_ROOMS_S` there are none: the cases go on.
         """
         errors = compare(outputs, expected, task.random)
         if expected.precision == "eager" or task.random or not any(map(remarkable, errors)):
+            return errors
+        if self.rooms_s > MOST_ROOMS_S:
+            self.note("no more rooms of roundings: they took too long")
             return errors
         started = time.perf_counter()
         needs = [i.requires_grad for i in task.region.inputs]

@@ -183,3 +183,36 @@ def test_steps_that_no_rounding_reaches_fail_unless_eager_takes_as_many():
     assert not judge(steps(0.001), steps(0.0, 0.0)).ok
     assert judge(steps(0.001), steps(0.001)).ok
     assert "times as many as by roundings" in judge(steps(0.0, 0.3, 5.0), steps(0.0, 0.0)).message
+
+
+def few(slopes, room=0.003, dtype="bf16", elements=1, own=0.001):
+    """Cases of an output of few elements, each off by that share as a whole, and eager's, of either sign."""
+    names = ["normal", *(f"changed {n}" for n in range(len(slopes) - 1))]
+
+    def output(slope):
+        explained = InRoom(1.0, slope=room)
+        return OutputError("float", dtype, elements, abs(slope), abs(slope), 0, slope=slope, in_room=explained)
+
+    def cases(each):
+        return [Case(n, "float64", [output(s)]) for n, s in zip(names, each, strict=True)]
+
+    return judge(cases(slopes), cases([own * (-1) ** n for n in range(len(slopes))]))
+
+
+@pytest.mark.parametrize("elements", [1, 8, 16])
+@pytest.mark.parametrize("scale", [0.01, 0.02, -0.02])
+def test_one_per_cent_in_every_case_does_not_pass_however_few_the_elements(elements, scale):
+    roundings = (0.003, -0.003, 0.001, -0.002, 0.0)
+    refused = few([scale + r for r in roundings], elements=elements)
+    assert not refused.ok
+    assert refused.error_vs_eager >= 2.0
+    assert "5 sets of inputs together" in refused.message
+    assert f"{100 * (scale - 0.0002):+.2g} % off as a whole" in refused.message
+
+
+def test_roundings_of_few_elements_have_either_sign_and_pass():
+    assert few((0.009, -0.007, 0.008, -0.006, 0.001)).ok
+    assert few((0.0038,) * 5).ok  # one number in every case, rounded once
+    assert few((0.01,) * 5, room=0.006).ok  # as large as what roundings on the way explain
+    assert few((0.01,) * 5, own=0.006).ok  # or as what eager has
+    assert few((1e-3,) * 5, dtype="f32", room=1e-3).ok  # sums of wide types are judged case by case

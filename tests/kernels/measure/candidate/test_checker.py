@@ -1,0 +1,65 @@
+"""What a candidate is checked on, whatever the rooms of roundings take."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.measure.candidate import checker
+from kernels.measure.candidate.worker import Worker
+from kernels.measure.judge import judge
+from kernels.measure.messages import Case
+from profiler.region.language.text import parse
+from profiler.region.model import Region
+
+REGION = "x: bf16[32, 64]\ny: bf16[32, 64]\nreturn (x * 16.0 + y) - x * 16.0"
+DISTRIBUTIONS = ["normal", "normal again", "uniform", "large", "tiny", "special", "changed x", "changed y"]
+
+
+class Silent:
+    def send(self, message: object) -> None:
+        pass
+
+
+def by_text(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+    return ((x * 16.0 + y) - x * 16.0,)
+
+
+def wrong_where_large(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+    return by_text(x, y.clamp(-20.0, 20.0))
+
+
+def cases_of(call: object) -> list[Case]:
+    region: Region = parse(REGION)
+    worker = Worker(Silent())  # type: ignore[arg-type]
+    worker.checker.seed, worker.checker.memory_bytes = 3, 2e9
+    task = worker._build(lambda *_: call, "any", region, {})  # type: ignore[arg-type,return-value]
+    worker._first_call(task)
+    return worker.checker.cases(task, thorough=True)
+
+
+def test_rooms_that_take_too_long_end_themselves_and_not_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [c.distribution for c in cases_of(by_text)] == DISTRIBUTIONS
+    monkeypatch.setattr(checker, "MOST_ROOMS_S", 0.0)  # the first room takes more
+    eager, wrong = cases_of(by_text), cases_of(wrong_where_large)
+    assert [c.distribution for c in wrong] == DISTRIBUTIONS
+    assert wrong[0].outputs[0].in_room is not None
+    assert {c.outputs[0].in_room for c in wrong[1:]} == {None}
+    assert judge(eager, eager).ok
+    refused = judge(wrong, eager)
+    assert not refused.ok
+    assert "large inputs" in refused.message
+
+
+def test_a_slow_case_still_ends_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "SLOW_CASE_S", 0.0)
+    assert [c.distribution for c in cases_of(by_text)] == DISTRIBUTIONS[:2]
+
+
+def test_rooms_of_timed_samples_are_counted_anew() -> None:
+    region: Region = parse(REGION)
+    worker = Worker(Silent())  # type: ignore[arg-type]
+    task = worker._build(lambda *_: by_text, "any", region, {})  # type: ignore[arg-type,return-value]
+    worker.checker.rooms_s = 2 * checker.MOST_ROOMS_S
+    assert worker.checker.timed_case(task) == []
+    assert worker.checker.rooms_s == 0.0
