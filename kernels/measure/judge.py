@@ -217,8 +217,9 @@ class _Slope:
 
 
 def _slope(output: OutputError, base_output: OutputError | None, slack: float) -> _Slope:
-    eagers = abs(base_output.slope) if base_output is not None else 0.0
-    size = max(eagers, output.in_room.slope if output.in_room is not None else 0.0)
+    size = output.in_room.slope if output.in_room is not None else 0.0
+    if base_output is not None:  # the candidate's own errors say nothing: a wrong scale is one
+        size = max(size, abs(base_output.slope), base_output.error / math.sqrt(max(1, base_output.elements)))
     return _Slope(output.slope, size, floor_error(output.dtype) * slack)
 
 

@@ -216,3 +216,12 @@ def test_roundings_of_few_elements_have_either_sign_and_pass():
     assert few((0.01,) * 5, room=0.006).ok  # as large as what roundings on the way explain
     assert few((0.01,) * 5, own=0.006).ok  # or as what eager has
     assert few((1e-3,) * 5, dtype="f32", room=1e-3).ok  # sums of wide types are judged case by case
+
+
+def test_errors_of_few_elements_may_add_up_as_eagers_may_where_no_room_is_known():
+    def unexplained(slope):
+        return [Case("normal", "float64", [OutputError("float", "bf16", 9, 0.02, 0.04, 0, slope=slope)])]
+
+    assert judge(unexplained(0.012), unexplained(0.0)).ok  # a third of eager's error of nine elements, four times
+    assert judge(unexplained(0.026), unexplained(0.0)).ok
+    assert not judge(unexplained(0.028), unexplained(0.0)).ok
