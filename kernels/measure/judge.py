@@ -26,7 +26,7 @@ WIDE_SLOPE = 1e-4
 FEW_ELEMENTS = 64
 """Fewer are too large or too small by chance in one case: what they are off by as a whole is held over all cases."""
 MEAN_ROOM, MEAN_CHANCE = 2.0, 4.0
-"""Of such outputs: how many times its usual size, and its standard error, the mean of the cases' slopes may be."""
+"""Of such outputs: how many times what is usual in one case, and its standard error, the mean of the cases may be."""
 STEP_SLOPE, FLIPS_ROOM = 2e-3, 3.0
 """Of outputs that have steps: a slope that always passes, and how many times as many may be on another step."""
 MOST_POOLED = 4.0
@@ -209,27 +209,32 @@ def _as_a_whole(output: OutputError, room: InRoom, own: OutputError, floor: floa
 
 @dataclass(frozen=True, slots=True)
 class _Slope:
-    """How far one case's output is off as a whole. size: as roundings, or eager, may be; floor: by rounding once."""
+    """How far one case's output is off as a whole, and how far it usually may be."""
 
     off: float
-    size: float
-    floor: float
+    usual: float
 
 
 def _slope(output: OutputError, base_output: OutputError | None, slack: float) -> _Slope:
-    size = output.in_room.slope if output.in_room is not None else 0.0
+    usual = floor_error(output.dtype) * slack / MEAN_ROOM  # rounding once always passes
+    if output.in_room is not None:
+        usual = max(usual, output.in_room.slope)
     if base_output is not None:  # the candidate's own errors say nothing: a wrong scale is one
-        size = max(size, abs(base_output.slope), base_output.error / math.sqrt(max(1, base_output.elements)))
-    return _Slope(output.slope, size, floor_error(output.dtype) * slack)
+        usual = max(usual, abs(base_output.slope), base_output.error / math.sqrt(max(1, base_output.elements)))
+    return _Slope(output.slope, usual)
 
 
 def _in_every_case(slopes: Sequence[_Slope]) -> str:
-    """What roundings make of a few numbers has either sign, case by case; a wrong scale has the same in all."""
-    count = len(slopes)
-    mean = sum(s.off for s in slopes) / count
-    size = sum(s.size for s in slopes) / count
-    error = math.sqrt(sum(s.size**2 for s in slopes)) / count
-    allowed = max(MEAN_ROOM * size, MEAN_CHANCE * error, *(s.floor for s in slopes))
+    """What roundings make of a few numbers has either sign, case by case; a wrong scale has the same in all.
+
+    The mean is weighted by the inverse squares of what is usual: a case in which much cancels says little.
+    """
+    inverse = [1 / s.usual for s in slopes]
+    weight = sum(i * i for i in inverse)
+    if not weight:
+        return ""
+    mean = sum(s.off * i * i for s, i in zip(slopes, inverse, strict=True)) / weight
+    allowed = max(MEAN_ROOM * sum(inverse) / weight, MEAN_CHANCE / math.sqrt(weight))
     return f"{100 * mean:+.2g} % off as a whole, allowed {100 * allowed:.2g} %" if abs(mean) > allowed else ""
 
 

@@ -215,6 +215,7 @@ def test_roundings_of_few_elements_have_either_sign_and_pass():
     assert few((0.0038,) * 5).ok  # one number in every case, rounded once
     assert few((0.01,) * 5, room=0.006).ok  # as large as what roundings on the way explain
     assert few((0.01,) * 5, own=0.006).ok  # or as what eager has
+    assert few((0.004, 0.0045), own=0.0).ok  # two cases may agree by chance
     assert few((1e-3,) * 5, dtype="f32", room=1e-3).ok  # sums of wide types are judged case by case
 
 
@@ -226,3 +227,14 @@ def test_errors_of_few_elements_may_add_up_as_eagers_may_where_no_room_is_known(
     assert judge(unexplained(0.028), unexplained(0.0)).ok  # 4 / sqrt(2) times a third of eager's, of nine
     assert not judge(unexplained(0.029), unexplained(0.0)).ok
     assert judge(unexplained(0.029)[:1], unexplained(0.0)).ok  # one case is judged by itself
+
+
+def test_a_case_in_which_much_cancels_hides_no_wrong_scale_in_the_others():
+    def cases(scale):
+        figures = [(-3.0, 5.0), *((scale + r, 0.003) for r in (0.002, -0.002, 0.001, -0.001))]
+        rooms = [(s, InRoom(1.0, slope=room)) for s, room in figures]
+        outputs = [OutputError("float", "bf16", 1, abs(s), abs(s), 0, slope=s, in_room=room) for s, room in rooms]
+        return [Case(str(n), "float64", [output]) for n, output in enumerate(outputs)]
+
+    assert judge(cases(0.0), cases(0.0)).ok
+    assert "5 sets of inputs together: +1 % off" in judge(cases(0.01), cases(0.0)[:1]).message
