@@ -131,8 +131,7 @@ def own_us(
     Forward and backward are a kernel each.
     """
     if part is not None:
-        left, calls = _left_us(shape, device, rates, part)
-        return call_us(rates) + left + calls * part_us(shape, device, candidate, rates, part, density)
+        return library_us(shape, device, candidate, rates, part, density)
     if shape.halves is not None:
         if candidate in ONE_PASS:
             moved = _moved_us(ONE_PASS[candidate], shape.operations, shape.cost.ideal.bytes_moved, device, rates)

@@ -144,22 +144,34 @@ def library(
     facts: RegionFacts, device: Device, call: str, part: frozenset[str] | None = None, rates: Rates = FITTED
 ) -> Prediction | None:
     """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it."""
-    if part is not None and not any(o.name in part for s in facts.shapes for o in s.cost.operations):
-        return None  # autograd wrote other operations in its place: what the call would replace is not known
+    if _absent(facts, part):
+        return None
     torchs = call.startswith("torch.")
     own = rates.host.call + rates.host.launch if torchs else rates.host.library
     trained = _trained_us(facts, rates.host.engine if torchs else rates.host.autograd)
     return _predict(
         f"library:{call}", facts, device, rates,
         time=lambda s: library_us(s, device, call, rates, part, facts.attention_density),
-        written=lambda c: c.ideal.bytes_written if part is None else _bytes_written_with(c, part),
+        written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
-        host=lambda s: own + trained + (0.0 if part is None else _eager_host_us(s, rates, part)),
+        host=lambda s: own + trained + _rest_host_us(s, rates, part),
     )  # fmt: skip
 
 
-def _bytes_written_with(cost: Cost, part: frozenset[str]) -> int:
-    """Bytes that a call for some of the operations writes, and those that stay eager next to it."""
+def _absent(facts: RegionFacts, part: frozenset[str] | None) -> bool:
+    """None of a call's operations is there: autograd wrote others in their place, and what it replaces is not known."""
+    return part is not None and not any(o.name in part for s in facts.shapes for o in s.cost.operations)
+
+
+def _rest_host_us(shape: ShapeFacts, rates: Rates, part: frozenset[str] | None) -> float:
+    """What the operations that stay eager next to a call for a part cost the host; 0 where it is for all."""
+    return 0.0 if part is None else _eager_host_us(shape, rates, part)
+
+
+def _bytes_written_with(cost: Cost, part: frozenset[str] | None) -> int:
+    """Bytes that a call for some of the operations writes, and those that stay eager next to it; None for all."""
+    if part is None:
+        return cost.ideal.bytes_written
     launched = [o for o in cost.operations if o.launches]
     inside = [o.bytes_written for o in launched if o.name in part]
     return sum(o.bytes_written for o in launched if o.name not in part) + sum(inside[-1:])
@@ -168,15 +180,15 @@ def _bytes_written_with(cost: Cost, part: frozenset[str]) -> int:
 def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTED) -> Prediction | None:
     """This project's own kernel for all of the region, or for a part of it."""
     part = kernel.part
-    if part is not None and not any(o.name in part for s in facts.shapes for o in s.cost.operations):
+    if _absent(facts, part):
         return None
     trained = _trained_us(facts, rates.host.autograd)
     return _predict(
         kernel.candidate, facts, device, rates,
         time=lambda s: own_us(s, device, kernel.candidate, rates, facts.attention_density, part),
-        written=lambda c: c.ideal.bytes_written if part is None else _bytes_written_with(c, part),
+        written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
-        host=lambda s: rates.host.written + trained + (0.0 if part is None else _eager_host_us(s, rates, part)),
+        host=lambda s: rates.host.written + trained + _rest_host_us(s, rates, part),
     )  # fmt: skip
 
 
