@@ -25,6 +25,10 @@ BORDER = 3.0
 FEW_RUNS, MANY_RUNS = 5, 8
 SMALL = 1 << 20
 """Elements of all results up to which there are many runs."""
+SCALES, SAMPLED = 16, 1 << 18
+"""On how many grids a result is tried for rounding one way all at once, and how many of its elements."""
+TWICE = 2.0 / 8.0
+"""Two such roundings as what `Room.slope` says, of which a candidate may have eight times (judge.SLOPE_ROOM)."""
 NEGLIGIBLE = 2.0**-6
 """Of a unit in the last place of a result of usual size: smaller errors count for nothing, however small the number."""
 COMPARING = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal"})
@@ -200,7 +204,7 @@ class _Spread:
     def room(self, number: int, out: torch.Tensor, dtype: torch.dtype, of_source: torch.Tensor | None) -> Room:
         # Numbers on a coarse grid are rounded one way all at once: rounding the exact result shows it.
         once = slope_of(_difference(Rounding().to(out, dtype), out), out) if out.is_floating_point() else 0.0
-        slope = max(math.sqrt(self.slopes[number] / self.runs), abs(once))
+        slope = max(math.sqrt(self.slopes[number] / self.runs), abs(once), TWICE * _of_few_values(out, dtype))
         size, most = (self.squares[number] / self.runs).sqrt(), self.most[number]
         low, high = self.ends[number]
         flips = self.flips[number] / self.runs
@@ -225,6 +229,21 @@ def slope_of(off: torch.Tensor, right: torch.Tensor) -> float:
     finite = torch.where(right.isfinite(), right, 0.0)
     square = float(finite.square().sum())
     return float((off * finite).sum()) / square if square else 0.0
+
+
+def _of_few_values(out: torch.Tensor, dtype: torch.dtype) -> float:
+    """How far one rounding to a short type makes all of a result too large or small, whatever factor it is kept by.
+
+    A result whose weight lies on a few values (a cross entropy's gradient where all rows have nearly the same) is
+    rounded the same way everywhere, by up to half a unit. A kernel that keeps it before a factor (the upstream
+    gradient, 1 / rows) rounds it on another grid, and once more behind it. Over results of many values this is nothing.
+    """
+    if not out.is_floating_point() or dtype not in MANTISSA or MANTISSA[dtype] > MANTISSA[torch.float16]:
+        return 0.0
+    flat = out.reshape(-1)
+    flat = flat[:: flat.numel() // SAMPLED | 1]
+    grids = [flat * (1.0 + number / SCALES) for number in range(SCALES)]
+    return max(abs(slope_of(_difference(Rounding().to(x, dtype), x), x)) for x in grids)
 
 
 def _even(size: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -15,7 +15,8 @@ from kernels.measure.candidate.inputs import input_set
 from kernels.measure.candidate.reference import Reference, reference
 from kernels.measure.candidate.room import Room, rooms
 from kernels.measure.candidate.rounding import Rounding
-from kernels.measure.messages import OutputError
+from kernels.measure.judge import Verdict, judge
+from kernels.measure.messages import Case, OutputError
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 
@@ -171,3 +172,34 @@ def test_attention_in_parts_is_attention(monkeypatch: pytest.MonkeyPatch) -> Non
     for whole, parts, right in zip(*found, torch_own, strict=True):
         torch.testing.assert_close(parts, whole)
         torch.testing.assert_close(whole, right, rtol=1e-5, atol=1e-5)  # scores are in float32
+
+
+def test_a_result_of_one_value_may_be_off_as_a_whole_by_two_roundings_and_by_no_more() -> None:
+    """A gradient kept in bf16 before 1 / rows is multiplied in: all its elements are rounded the same way, twice."""
+
+    def rounded(value: float) -> float:
+        return float(torch.tensor(value, dtype=torch.float64).bfloat16())
+
+    values = [1.0 + number / 128 for number in range(128)]
+    value = min(values, key=lambda v: abs(rounded(v / 384 * 1.3) / (v / 384 * 1.3) - 1))  # once, it is hardly rounded
+    text = "x: bf16[384, 256]\nreturn ((x.float() / 384).to(bf16).float() * 1.3).to(bf16)\n"
+    asked = Asked(text, torch.full((384, 256), value).bfloat16())
+    exact = value / 384 * 1.3
+    factors = [1.0 + number / 64 for number in range(64)]  # that a kernel may keep it by
+    twice = max((rounded(rounded(exact * f) / f) for f in factors), key=lambda made: abs(made / exact - 1))
+    off = abs(twice / exact - 1)
+    assert off > 2.0**-8
+
+    def verdict(made: float) -> Verdict:
+        full = torch.full((384, 256), made)
+        eager = asked.module(*asked.values)
+        return judge([Case("tiny", "float64", asked.of(full.bfloat16()))], [Case("tiny", "float64", asked.of(*eager))])
+
+    assert verdict(twice).ok
+    assert not verdict(rounded(exact * 1.013)).ok
+
+
+def test_a_result_of_many_values_has_no_more_room_as_a_whole_for_it() -> None:
+    asked = Asked("x: bf16[384, 256]\nreturn (x.float() / 384).to(bf16)\n")
+    (room,) = asked.rooms
+    assert 8 * room.slope < 0.001
