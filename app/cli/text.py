@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.check.safe import visible
@@ -11,9 +11,9 @@ from app.objects.advice import Advice
 from app.objects.evidence import Figures
 from app.objects.kernel_verdict import ValidationWithKernel, Verdict
 from app.objects.region import AdviceAnswer, Region, RegionBody
-from app.objects.trace import Gain, OracleProgress, Trace, TraceBody
+from app.objects.trace import Action, Gain, OracleProgress, Trace, TraceBody
+from app.trace_report.launches_left import list_names
 from app.trace_report.rests_on import rests_on_words
-from app.trace_report.speedup import list_names
 
 if TYPE_CHECKING:
     from app.trace_report.ranks import RankReports
@@ -88,6 +88,32 @@ def gain_lines(gain: Gain | None) -> list[str]:
     return lines + [f"not known: {item['text']} ({item['time_us'] / 1e3:.2f} ms)" for item in gain["unknown"]]
 
 
+MOST_ACTIONS = 8
+
+
+def action_lines(actions: Sequence[Action]) -> list[str]:
+    """What to do, in the API's order, each with what to type and where."""
+    lines = [line for rank, action in enumerate(actions[:MOST_ACTIONS], 1) for line in _action_lines(rank, action)]
+    left = len(actions) - MOST_ACTIONS
+    return [*lines, f"   and {left} more: --json has them"] if left > 0 else lines
+
+
+def _action_lines(rank: int, action: Action) -> list[str]:
+    saves, step, where = action["saves_us"], action["step_time_us"], action["where"]
+    if saves is None or step is None:
+        words = "no time is predicted"
+    elif action["evidence"]["kind"] == "bound":
+        words = f"saves at most {saves['high'] / 1e3:.2f} ms"
+    else:
+        words = f"saves {saves['mid'] / 1e3:.2f} ms ({saves['low'] / 1e3:.2f} to {saves['high'] / 1e3:.2f}) of a step, "
+        words += f"which then takes {step['mid'] / 1e3:.2f}"
+    more = [action["because"], action["call"], f"numerics: {action['numerics']}" if action["numerics"] else ""]
+    if where is not None:
+        line = f":{where['line']}" if where["line"] is not None else ""
+        more.append("at " + ", ".join(p for p in (where["module"], f"{where['file']}{line}") if p))
+    return [visible(f"{rank}. {action['title']}: {words}"), *(f"   {visible(text)}" for text in more if text)]
+
+
 def oracle_lines(progress: OracleProgress | None) -> list[str]:
     """Whose kernels the advice goes by; nothing where Inductor was not asked."""
     if progress is None or not progress["asked"]:
@@ -112,6 +138,7 @@ def trace_text(trace: Trace | TraceBody) -> str:
     lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} step{'s' * (trace['steps'] != 1)}{linked}"]
     lines += [text] if (text := step_text(trace)) else []
     lines += gain_lines(trace.get("gain"))
+    lines += action_lines(trace.get("actions") or ())
     lines += oracle_lines(trace.get("oracle"))
     lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]
     lines += [

@@ -142,6 +142,54 @@ class Timeline(TypedDict):
     names: list[str]
 
 
+ActionTool = Literal["compile", "library", "triton", "cuda", "precision", "layout", "host", "communication"]
+"""What is reached for: a tool for code, or what the whole step is run with."""
+
+
+class ActionWhere(TypedDict):
+    """Where in the user's code; what is not known is "" or null."""
+
+    module: str
+    file: str
+    line: int | None
+
+
+class ActionEvidence(TypedDict):
+    """How the saving is known. bound: only that it lies between nothing and the whole of a recorded wait; its middle is
+    half of it."""
+
+    kind: Literal["measured", "predicted", "observed", "bound"]
+    text: str
+
+
+class Action(TypedDict):
+    """One thing to do about the step. region: its key, where it is about one; regions: keys of all that it is about.
+
+    saves_us, step_time_us: of it alone, null where no time is predicted. adds_us: what it adds to the actions before it
+    that are followed together; these add up to what `gain.all` saves. Null for what is not among them: instead_of then
+    names the action that it stands in the place of, or is "". parts_us: how adds_us falls on `regions`; [] where it is
+    null. numerics: what changes in results, "" for nothing.
+    """
+
+    id: str
+    scope: Literal["step", "region"]
+    region: str | None
+    tool: ActionTool
+    mode: str
+    title: str
+    call: str
+    where: ActionWhere | None
+    saves_us: Range | None
+    step_time_us: Range | None
+    adds_us: float | None
+    evidence: ActionEvidence
+    because: str
+    numerics: str
+    regions: list[str | None]
+    parts_us: list[float]
+    instead_of: str
+
+
 class GainTotal(TypedDict):
     """The step once this advice is followed. idle_us: of the middle of step_time_us. advice: names."""
 
@@ -153,7 +201,7 @@ class GainTotal(TypedDict):
 
 
 class GainEach(TypedDict):
-    """One piece of advice followed alone. regions: their keys."""
+    """One action followed alone. regions: keys of those that it is about."""
 
     advice: str
     regions: list[str | None]
@@ -250,6 +298,7 @@ class TraceBody(TraceFigures):
     regions: list[RegionBody]
     advice_inputs: NotRequired[list[StoredInputs]]
     gain: NotRequired[Gain | None]
+    actions: NotRequired[list[Action]]
     oracle: NotRequired[OracleProgress | None]
 
 
@@ -272,7 +321,10 @@ class Trace(TraceSummary):
     """A trace with its regions.
 
     While it is being read they are here as soon as its parts are known, `advice` and `cost` of each null until they
-    have come; `gain` comes with the last. A region's id does not change.
+    have come; `gain` and `actions` come with the last. A region's id does not change.
+
+    actions: everything to do about the step, what saves most of it first: options for the whole of it and the regions'
+    advice in one list, of which those with `adds_us` are followed together.
 
     Their shares of the step and those of `rests` (copies, communication, kernels without an operation, the kinds of
     idle time) add up to 1.
@@ -284,6 +336,7 @@ class Trace(TraceSummary):
 
     regions: list[Region]
     gain: Gain | None
+    actions: list[Action]
     oracle: OracleProgress | None
 
 

@@ -33,7 +33,7 @@ from app.requests.targets import Target, of_names, table_entry
 from app.settings import Settings
 from app.storage import job_table, measurements
 from app.storage.store import Asked, finite
-from app.trace_report.speedup import launches_left_by_inductor
+from app.trace_report.launches_left import launches_left_by_inductor
 from profiler.hardware import DEFAULT_DEVICE, find_device
 from profiler.oracle.compiler.targets import TARGETS
 from profiler.oracle.process import UnansweredError

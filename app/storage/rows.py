@@ -52,8 +52,11 @@ VALIDATION: Mapping[str, object] = {
 """A validation that is not done yet."""
 
 TRACE_OWN = frozenset(
-    {"id", "name", "status", "regions", "advice_inputs", "gain", "created_at", "bytes", "sha256", "error", "job"}
-)
+    {
+        "id", "name", "status", "regions", "advice_inputs", "gain", "actions", "created_at", "bytes", "sha256",
+        "error", "job",
+    }
+)  # fmt: skip
 REGION_OWN = frozenset({"id", "created_at", "validations"})
 """Fields that the store itself gives. advice_inputs: those of `regions`, which the store keeps with each."""
 

@@ -34,7 +34,7 @@ from app.storage.rows import (
     validation_of,
 )
 from app.storage.tables import jobs, regions, traces, validations
-from app.trace_report.speedup import gain
+from app.trace_report.speedup import gain_and_actions
 
 __all__ = ["Store", "finite"]
 
@@ -99,9 +99,9 @@ class Store:
             if row is None:
                 return None
             of_trace = self._regions(connection, regions.c.trace_id == trace_id)
-        trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None, "oracle": None}
+        trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None, "actions": [], "oracle": None}
         if trace["status"] == "ready":
-            trace["gain"] = gain(trace)
+            trace["gain"], trace["actions"] = gain_and_actions(trace)
         return trace
 
     def reading(self, trace_id: str) -> TraceProgress | None:

@@ -14,8 +14,9 @@ from app.objects.oracle import OraclePrediction
 from app.objects.region import RegionBody
 from app.objects.trace import OracleProgress, TraceBody
 from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.launches_left import launches_left_by_inductor
 from app.trace_report.oracle_regions import SHARE, asked_region, asked_texts, oracle_progress
-from app.trace_report.speedup import gain, launches_left_by_inductor
+from app.trace_report.speedup import with_actions
 from profiler.hardware import DEFAULT_DEVICE
 from profiler.oracle.model import MODES, Prediction
 from profiler.oracle.process import Oracle
@@ -50,7 +51,7 @@ def ask_oracle(
             regions[position] = _ask(regions[position], text.text, inputs[position], oracle, thresholds)
         on_progress(progress())
     asked: TraceBody = {**trace, "regions": regions, "oracle": progress()}
-    return asked if trace.get("gain") is None else {**asked, "gain": gain(asked)}
+    return asked if trace.get("gain") is None else with_actions(asked)
 
 
 def _ask(region: RegionBody, text: str, inputs: AdviceInputs, oracle: Oracle, thresholds: Thresholds) -> RegionBody:

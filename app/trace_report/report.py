@@ -25,7 +25,8 @@ from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.companions import Companion, judge_join, lend, observe
-from app.trace_report.speedup import gain, launches_left
+from app.trace_report.launches_left import launches_left
+from app.trace_report.speedup import with_actions
 from app.trace_report.step import IDLE_WORDS, graphs_json, rests, step_json
 from app.trace_report.timeline import timeline_json
 from kernels.host import probe_host
@@ -164,7 +165,7 @@ def stages(
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
     inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target) for i in order)
-    yield Parts({**body, "gain": None}, inputs)
+    yield Parts({**body, "gain": None, "actions": []}, inputs)
 
     def advise_one(position: int) -> RegionAdvised:
         return _region(mining.regions[order[position]], inputs[position], target, thresholds)
@@ -179,7 +180,7 @@ def stages(
         regions[position] = {**regions[position], **advised}
         yield Advised(position, regions[position])
     body = {**body, "regions": regions, "notes": region_failed.among(regions) + body["notes"]}
-    yield Whole({**body, "gain": gain(body) if target is device else None}, inputs)
+    yield Whole(with_actions(body) if target is device else {**body, "gain": None, "actions": []}, inputs)
 
 
 def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Note]]:

@@ -13,9 +13,9 @@ from app.objects.common import Note, Range
 from app.objects.obstacle import Obstacle
 from app.objects.region import Region, RegionBody
 from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, Trace, TraceBody, TraceSummary
+from app.trace_report.launches_left import list_names
 from app.trace_report.ranks import spread_json
 from app.trace_report.rests_on import rests_on_words
-from app.trace_report.speedup import list_names
 from app.units import duration
 from app.web.charts import plotly
 from app.web.charts.figure import Chart
@@ -37,6 +37,7 @@ from app.web.views.region_list import (
     select,
     write_query,
 )
+from app.web.views.trace_actions import ActionSection, action_section, saved_by_region
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
 from profiler.trace.analyze.ranks import rank_numbers
 
@@ -232,6 +233,7 @@ class TracePage(TimelineSection, BreakdownSection, StepSection, RankSection, Reg
     step_chart: Chart | None
     advice_height: int
     speedup: SpeedupSection
+    to_do: ActionSection
     rests_on_words: str
     companions: list[Companion]
 
@@ -251,9 +253,16 @@ def saves_us(region: AnyRegion, step_us: float | None) -> float:
     return float(time_us) * (1 - 1 / float(of_region["mid"])) if of_region and of_region.get("mid") and time_us else 0.0
 
 
-def rank_by_saving(regions: Iterable[ListedRegion], step_us: float | None) -> list[ListedRegion]:
-    """Regions with `saves_us`, the largest saving first, then by time."""
-    rows: list[ListedRegion] = [{**r, "saves_us": saves_us(r, step_us)} for r in regions]
+def rank_by_saving(regions: Iterable[ListedRegion], trace: AnyTrace) -> list[ListedRegion]:
+    """Regions with `saves_us`, the largest saving first, then by time: their parts of what all actions save together.
+
+    While there are no actions yet: as if each region's advice were the only one.
+    """
+    saved, step_us = saved_by_region(trace), trace.get("step_time_us")
+    rows: list[ListedRegion] = [
+        {**r, "saves_us": saved.get(r.get("key") or "", 0.0) if trace.get("actions") else saves_us(r, step_us)}
+        for r in regions
+    ]
     return sorted(rows, key=lambda r: (-r.get("saves_us", 0.0), -(r.get("time_us_per_step") or 0.0)))
 
 
@@ -385,6 +394,7 @@ def trace_page(
         "step_chart": None if reading else plotly.step_by_region(rows),
         "advice_height": ADVICE_HEIGHT + plotly.step_height(rows),
         "speedup": speedup_section(trace),
+        "to_do": action_section(trace, _links_by_key(trace, links)),
         "rests_on_words": rests_on_words(trace.get("regions") or ()),
         "companions": [
             {"what": words, "name": companions[field]}
@@ -436,6 +446,11 @@ def region_links(trace: AnyTrace, *, anchors: bool = False) -> list[str]:
     return [f"/regions/{region_id}" if (region_id := id_of(r)) else "" for r in regions]
 
 
+def _links_by_key(trace: AnyTrace, links: Sequence[str]) -> dict[str, str]:
+    regions = trace.get("regions") or ()
+    return {key: link for region, link in zip(regions, links, strict=True) if (key := region.get("key"))}
+
+
 def timeline_part(trace: AnyTrace, view: View, *, anchors: bool = False) -> TimelineSection:
     """Context of partials/trace/timeline.html."""
 
@@ -471,7 +486,7 @@ def regions_part(
     trace_id = id_of(trace) or ""
     rows: list[ListedRegion] = []
     paired = _pair_passes(list_regions(listed_trace, anchors=anchors))
-    for row in rank_by_saving(paired, listed_trace.get("step_time_us")):
+    for row in rank_by_saving(paired, listed_trace):
         device = devices.get(row.get("text") or "")
         rows.append({**row, "recorded": device, "level": evidence_level(row, device)})
     reading = status_of(trace) == "reading"
@@ -598,7 +613,7 @@ def speedup_section(trace: AnyTrace) -> SpeedupSection:
     best, whole = gain["top"], gain["all"]
     rows = [_speedup_row("All advice", whole)] if whole else []
     if whole and best and len(best["advice"]) < len(whole["advice"]):
-        rows.append(_speedup_row(f"Only the {len(best['advice'])} regions that save most", best))
+        rows.append(_speedup_row(f"Only the {len(best['advice'])} that save most", best))
     return {"rows": rows, "unknown": gain["unknown"], "pace": trace.get("pace"), "wall_us": parts["wall_us"]}
 
 

@@ -25,7 +25,7 @@ BORDER = 3.0
 FEW_RUNS, MANY_RUNS = 5, 8
 SMALL = 1 << 20
 """Elements of all results up to which there are many runs."""
-SCALES, SAMPLED = 16, 1 << 18
+SCALES, SAMPLED = 64, 1 << 16
 """On how many grids a result is tried for rounding one way all at once, and how many of its elements."""
 TWICE = 2.0 / 8.0
 """Two such roundings as what `Room.slope` says, of which a candidate may have eight times (judge.SLOPE_ROOM)."""

@@ -141,7 +141,7 @@ def test_decoding_is_launch_bound_before_any_kernel() -> None:
     answer = reported("llama_decode_bf16_eager.json.gz")
     assert answer["critical"]["resource"] == "launches"
     assert "reduce-overhead" in next(n["remedy"] for n in answer["notes"] if n["code"] == "gpu-idle")
-    assert answer["gain"]["all"]["advice"] == ["CUDA graphs of the step"]
+    assert answer["gain"]["all"]["advice"] == ["Compile the whole model and replay it as CUDA graphs"]
 
 
 def test_six_sequence_lengths_show_as_irregular() -> None:

@@ -1,0 +1,94 @@
+"""One thing to do about a step before it is priced: what it is, what to type, and what it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.objects.trace import ActionEvidence, ActionTool, ActionWhere
+from app.trace_report.step_model import AnyRegion, Change, Left
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An action and its effect. regions: places of those that it is about; one for a region's own advice.
+
+    counted: whether it is among what is followed together; where not, instead_of is the option that is, or "" where
+    what it saves is only bounded. change: None where no time can be predicted.
+    """
+
+    id: str
+    tool: ActionTool
+    mode: str
+    title: str
+    call: str
+    because: str
+    evidence: ActionEvidence
+    change: Change | None
+    regions: tuple[int, ...]
+    scope_is_step: bool = True
+    where: ActionWhere | None = None
+    numerics: str = ""
+    counted: bool = True
+    instead_of: str = ""
+
+
+def alternative_left(region: AnyRegion, candidate: str) -> Left | None:
+    """What running the region by a candidate leaves of its time now; None where no time is predicted, or not admitted.
+
+    Eager's time now is the trace's own where kernels were observed: the candidate's range is the ratio's.
+    """
+    advice = region.get("advice")
+    if not advice:
+        return None
+    times = {a["candidate"]: a for a in advice["alternatives"]}
+    now, other = times.get("eager"), times.get(candidate)
+    if now is None or other is None or not now["time_us"] or not other["time_us"] or not other["admitted"]:
+        return None
+    base = float(now["time_us"]["mid"])
+    if base <= 0.0:
+        return None
+    time = other["time_us"]
+    return Left(float(time["high"]) / base, float(time["mid"]) / base, float(time["low"]) / base)
+
+
+def advised_left(region: AnyRegion) -> Left | None:
+    """What following the region's own advice leaves of its time; None where no speed-up is predicted or measured."""
+    advice = region.get("advice")
+    faster = advice["region_speedup"] if advice and advice["tool"] != "skip" else None
+    if faster is None or not all(faster[end] for end in ("low", "mid", "high")):
+        return None
+    return Left(1 / faster["low"], 1 / faster["mid"], 1 / faster["high"])
+
+
+def launches_left(region: AnyRegion, tool: str) -> Left:
+    """Of the region's launches the share that a tool leaves. A cautious prediction lets them all stay."""
+    share = float((region.get("launches_left") or {}).get(tool, 1.0))
+    return Left(1.0, share, share)
+
+
+def where_of(region: AnyRegion) -> ActionWhere | None:
+    """The region's module, file and line as the trace's stacks tell them; None where they tell nothing."""
+    source = region.get("source")
+    if not source or not (source["module"] or source["line"]):
+        return None
+    place, _, _function = source["line"].partition(" ")
+    file, colon, line = place.rpartition(":")
+    known = bool(colon) and line.isdigit()
+    return {"module": source["module"], "file": file if known else place, "line": int(line) if known else None}
+
+
+@dataclass(frozen=True, slots=True)
+class EagerPart:
+    """One operation of a region as eager runs it, in one call: its time, and what it moves and computes."""
+
+    name: str
+    time_us: float
+    bytes_moved: float
+    flops: float
+
+
+def eager_parts(region: AnyRegion) -> list[EagerPart]:
+    """What eager's predicted time is made of, the longest first; [] where nothing is priced."""
+    rests = region.get("rests_on")
+    parts = [p for p in rests["parts"] if p["way"] == "eager"] if rests else []
+    return [EagerPart(p["name"], p["time_us"], p["bytes_moved"] or 0.0, p["flops"] or 0.0) for p in parts]

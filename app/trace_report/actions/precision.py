@@ -1,0 +1,166 @@
+"""TF32 and bf16 for a step whose matrix products run in f32: what they save on this device, and what changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.objects.trace import ActionEvidence
+from app.trace_report.actions.model import EagerPart, Option, eager_parts
+from app.trace_report.step_model import AnyRegion, Change, Left, Step, busy_us
+from profiler.hardware import Device, find_device
+
+TF32, BF16 = "tf32", "bf16"
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "dot", "mv", "addmv", "addbmm", "einsum"})
+"""What the flag for matrix products reaches. Convolutions have one of their own, which is on as torch comes; SDPA's f32
+kernel asks neither."""
+ON_MATRIX_UNITS = PRODUCTS | {"convolution", "convolution_backward"}
+TF32_NAMES = ("tf32", "s1688", "tensorop_s")
+"""In names of kernels that work in TF32 already: cuBLAS's and CUTLASS's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A product's time in another precision, from its time in f32: overhead_us + factor x f32_us ** power, in µs.
+
+    Never below what the matrix units' rates leave. multiple: of which the row lengths have to be one.
+    """
+
+    overhead_us: float
+    factor: float
+    power: float
+    multiple: int = 1
+
+
+LAWS: Mapping[str, tuple[Law, Law]] = {
+    "tf32": (Law(1.5, 1.3, 0.7, 4), Law(0.5, 1.2, 0.85)),
+    "bf16": (Law(5.0, 0.5, 0.7, 8), Law(4.5, 0.7, 0.9)),
+}
+"""Of rows that are a multiple of 16 bytes, and of others. Fitted on half of 60 sizes on an H100 (torch 2.11, cuBLAS;
+benchmarks/operations/precision.py, tests/records/precision-h100.json), held to the other half by a test."""
+FROM_TF32 = 0.61
+"""bf16's time over TF32's, the median of aligned products in the record: convolutions run in TF32 as torch comes."""
+MEASURED_ON = "H100"
+SPREAD = 1.35
+"""The ends of the range, as a factor."""
+TF32_NUMERICS = (
+    "products round their inputs to 10 bits of mantissa, f32's range and sums stay: results are about 3e-4 off"
+)
+BF16_NUMERICS = (
+    "products and their results have 7 bits of mantissa, about 3e-3 off; norms, softmax and losses stay in f32"
+)
+SIZES = re.compile(r"^(\w+): sizes\[([^\]]*)\]", re.MULTILINE)
+SHAPES = re.compile(r": f32\[([^\]]+)\]")
+NUMBER = re.compile(r"\d+")
+WORTH = 0.01
+"""Share of the kernels' time in f32 products from which it is worth a line."""
+
+
+def precisions(step: Step, device: Device) -> list[Option]:
+    """TF32 for the products that run in f32 without it, and bf16 autocast, which takes convolutions in too."""
+    if not device.tf32_rate or device.tf32_rate <= device.f32_rate:
+        return []
+    places = {i: parts for i, r in enumerate(step.regions) if (parts := _in_f32(r))}
+    made = []
+    if (tf32 := _changed(step, places, PRODUCTS, device, TF32)) is not None:
+        because, change = tf32
+        made.append(
+            Option(
+                TF32, "precision", TF32, "Let f32 matrix products run in TF32",
+                'torch.set_float32_matmul_precision("high")', f"{because} without the matrix units", _evidence(device),
+                change, tuple(change.time), numerics=TF32_NUMERICS,
+            )
+        )  # fmt: skip
+    bf16 = _changed(step, places, ON_MATRIX_UNITS, device, BF16) if device.bf16_rate > device.tf32_rate else None
+    if bf16 is not None:
+        because, change = bf16
+        made.append(
+            Option(
+                BF16, "precision", BF16, "Run the model in bf16", 'with torch.autocast("cuda", torch.bfloat16):',
+                because, _evidence(device), change, tuple(change.time), numerics=BF16_NUMERICS, counted=False,
+                instead_of=TF32 if made else "",
+            )
+        )  # fmt: skip
+    return made
+
+
+def _evidence(device: Device) -> ActionEvidence:
+    own = MEASURED_ON in device.name
+    scaled = "" if own else f", scaled to the {device.name} by its rates"
+    return {"kind": "predicted", "text": f"from f32, TF32 and bf16 products of 60 sizes on an {MEASURED_ON}{scaled}"}
+
+
+def _changed(
+    step: Step, places: Mapping[int, Sequence[EagerPart]], of: frozenset[str], device: Device, dtype: str
+) -> tuple[str, Change] | None:
+    """(why, the change) of these operations in another precision; None where they are too little of the step."""
+    time = {
+        i: left for i, parts in places.items() if (left := _left(step.regions[i], parts, of, device, dtype)).mid < 1
+    }
+    spent = sum(_share(places[i], of) * busy_us(step.regions[i]) for i in time)
+    if not time or spent < WORTH * step.parts["kernels_us"]:
+        return None
+    what = "products and convolutions" if of is ON_MATRIX_UNITS else "matrix products"
+    return f"{what} in f32 take {spent / step.parts['wall_us']:.0%} of the step", Change(time=time)
+
+
+def _in_f32(region: AnyRegion) -> list[EagerPart]:
+    """The region's operations where its products run in f32 and no kernel of it in TF32; [] elsewhere."""
+    cost, text = region.get("cost"), region.get("text") or ""
+    if not cost or ": f32[" not in text or any(dtype in text for dtype in (": bf16[", ": f16[", ": f64[")):
+        return []
+    names = " ".join(region.get("kernel_names") or ()).lower()
+    parts = eager_parts(region)
+    if any(mark in names for mark in TF32_NAMES) and not any(p.name.startswith("convolution") for p in parts):
+        return []
+    return parts
+
+
+def _share(parts: Sequence[EagerPart], of: frozenset[str]) -> float:
+    """Of eager's time, the part of these operations."""
+    total = sum(p.time_us for p in parts)
+    return sum(p.time_us for p in parts if p.name in of) / total if total else 0.0
+
+
+def _left(region: AnyRegion, parts: Sequence[EagerPart], of: frozenset[str], device: Device, dtype: str) -> Left:
+    """What is left of the region's time where these operations take what the law says, and never more than now."""
+    total = sum(p.time_us for p in parts)
+    if not total:
+        return Left()
+    law = LAWS[dtype][0 if _aligned(region, LAWS[dtype][0].multiple) else 1]
+
+    def left(spread: float) -> float:
+        return sum(_part_us(p, of, law, spread, device, dtype) for p in parts) / total
+
+    return Left(left(SPREAD), left(1.0), left(1 / SPREAD))
+
+
+def _part_us(part: EagerPart, of: frozenset[str], law: Law, spread: float, device: Device, dtype: str) -> float:
+    """What an operation takes then; one that is not of these, or would be slower, stays as it is."""
+    if part.name not in of:
+        return part.time_us
+    from_f32 = part.name in PRODUCTS
+    then = law_us(law, part.time_us, device, dtype) if from_f32 else part.time_us * FROM_TF32
+    return min(part.time_us, spread * then)
+
+
+def law_us(law: Law, f32_us: float, device: Device, dtype: str) -> float:
+    """The product's time, from that in f32 (µs): by the law, and no faster than the device's matrix units leave it."""
+    rates = device.f32_rate / (device.tf32_rate if dtype == TF32 else device.bf16_rate)
+    measured = find_device(MEASURED_ON)
+    assert measured is not None
+    there = measured.f32_rate / (measured.tf32_rate if dtype == TF32 else measured.bf16_rate)
+    scaled: float = law.overhead_us + law.factor * f32_us**law.power * rates / there
+    return max(scaled, f32_us * rates)
+
+
+def _aligned(region: AnyRegion, multiple: int) -> bool:
+    """All row lengths of the region's inputs are whole multiples, in every binding."""
+    sizes: dict[str, str] = dict(SIZES.findall(region.get("text") or ""))
+    for dims in SHAPES.findall(region.get("text") or ""):
+        last = dims.split(",")[-1].strip()
+        listed = sizes.get(last, last)
+        if any(int(n) % multiple for n in NUMBER.findall(listed)):
+            return False
+    return True

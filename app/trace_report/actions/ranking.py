@@ -1,0 +1,147 @@
+"""Every action of a step, priced and ranked: options for the whole of it and the regions' advice in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.objects.common import Range
+from app.objects.trace import Action, Trace, TraceBody
+from app.trace_report.actions import precision, regions, waits, whole_step
+from app.trace_report.actions.model import Option
+from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
+from profiler.hardware import find_device
+
+WORTH = 0.005
+"""Share of the step below which an option for all of it is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """An option with the step's (low, mid, high) time after it alone; None where none is predicted."""
+
+    option: Option
+    after_us: tuple[float, float, float] | None
+
+    def saved_us(self, wall_us: float) -> float:
+        return wall_us - self.after_us[1] if self.after_us else 0.0
+
+
+def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
+    """The step and its options, the one that saves most first; None for a trace whose step or pace is not known."""
+    step = step_of(trace)
+    if step is None:
+        return None
+    wall = step.parts["wall_us"]
+    priced = [Priced(o, step_us(step, [o.change]) if o.change else None) for o in _options(trace, step)]
+    priced = [p for p in priced if not p.option.scope_is_step or p.saved_us(wall) >= WORTH * wall]
+    return step, sorted(priced, key=lambda p: (-p.saved_us(wall), p.option.title))
+
+
+def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
+    blockers = trace.get("compile_obstacles") or []
+    whole = _one_counted(step, whole_step.whole_model(step, len(blockers)) or whole_step.graphs_alone(step))
+    within = whole_step.places([o for o in whole if o.counted])
+    options = [*whole, *regions.of_regions(step, within)]
+    device = find_device(trace.get("estimates_for") or "")
+    if device is not None:
+        options += precision.precisions(step, device)
+    where = trace.get("where")
+    options += waits.channels_last(step, where["kernels"] if where else ())
+    return [*options, *waits.host_wait(step, blockers), *waits.overlap(step)]
+
+
+def _one_counted(step: Step, whole: Sequence[Option]) -> list[Option]:
+    """Of several ways to compile the whole model the one that saves most is followed; the others stand in its place.
+
+    None is where compiling all of it takes longer than compiling the regions alone that are advised it.
+    """
+    if not whole:
+        return []
+    best = min(whole, key=lambda o: _mid(step, [o]))
+    apart = [o for o in regions.of_regions(step, ()) if o.tool == "compile" and o.change]
+    if apart and _mid(step, apart) < _mid(step, [best]):
+        return [_beside(o, apart[0].id) for o in whole]
+    return [o if o is best else _beside(o, best.id) for o in whole]
+
+
+def _beside(option: Option, other: str) -> Option:
+    return replace(option, counted=False, instead_of=other)
+
+
+def _mid(step: Step, options: Sequence[Option]) -> float:
+    return after(step, [o.change for o in options if o.change], "mid")[0]
+
+
+def followed(priced: Sequence[Priced]) -> list[Priced]:
+    """What is followed together, in rank order: counted, with a predicted time."""
+    return [p for p in priced if p.option.counted and p.after_us is not None]
+
+
+def changes(priced: Sequence[Priced]) -> list[Change]:
+    """What the options do to the step."""
+    return [p.option.change for p in priced if p.option.change]
+
+
+def actions(step: Step, priced: Sequence[Priced]) -> list[Action]:
+    """The API's list: everything to do about the step, what saves most first.
+
+    saves_us, step_time_us: of the action alone. adds_us: what it adds to those before it that are followed together, so
+    that these add up to what all save; null for what is not among them.
+    """
+    wall = step.parts["wall_us"]
+    made: list[Action] = []
+    before: list[Change] = []
+    last = wall
+    for one in priced:
+        adds = None
+        if one.option.counted and one.option.change is not None:
+            before.append(one.option.change)
+            now = after(step, before, "mid")[0]
+            adds, last = last - now, now
+        made.append(_action(step, one, adds))
+    return made
+
+
+def _parts_us(step: Step, option: Option, adds_us: float | None) -> list[float]:
+    """How what an action adds falls on its regions: by the kernels' time that it takes off them, and their launches."""
+    if adds_us is None or option.change is None or not option.regions:
+        return []
+    change, launches = option.change, max(1.0, float(step.pace["launches"]))
+    graphs = change.captured | change.at_best
+    weights = []
+    for place in option.regions:
+        region = step.regions[place]
+        left, kept = change.time.get(place), change.launches.get(place)
+        gone = 1.0 if place in graphs else 1.0 - kept.mid if kept else 0.0
+        waited = gone * launches_of(region) / launches * step.parts["idle_launch_us"]
+        weights.append(max(0.0, busy_us(region) * (1.0 - left.mid) if left else 0.0) + waited)
+    total = sum(weights)
+    return [adds_us * w / total if total else adds_us / len(weights) for w in weights]
+
+
+def _action(step: Step, priced: Priced, adds_us: float | None) -> Action:
+    option, wall, known = priced.option, step.parts["wall_us"], priced.after_us
+    low, mid, high = known or (wall, wall, wall)
+    times: Range = {"low": low, "mid": mid, "high": high}
+    saves: Range = {"low": wall - high, "mid": wall - mid, "high": wall - low}
+    keys = [step.regions[i].get("key") for i in option.regions]
+    return {
+        "id": option.id,
+        "scope": "step" if option.scope_is_step else "region",
+        "region": None if option.scope_is_step else keys[0],
+        "tool": option.tool,
+        "mode": option.mode,
+        "title": option.title,
+        "call": option.call,
+        "where": option.where,
+        "saves_us": saves if known else None,
+        "step_time_us": times if known else None,
+        "adds_us": adds_us,
+        "evidence": option.evidence,
+        "because": option.because,
+        "numerics": option.numerics,
+        "regions": keys,
+        "parts_us": _parts_us(step, option, adds_us),
+        "instead_of": option.instead_of,
+    }

@@ -1,0 +1,169 @@
+"""What the step takes once regions take less, launches go away or waiting ends: one formula for every change.
+
+A step is not the sum of its kernels, so a region's speed-up does not simply scale its share. The step falls into
+stretches in which the GPU sets the pace and stretches in which the host does (`profiler.trace.analyze.pacing`):
+
+    step = GPU-paced + host-paced (kernels + waiting for launches) + other waiting (the host, communication)
+    GPU-paced after  = max(GPU-paced - saved there, (GPU-paced - the host's lead) x launches left)
+    host-paced after = max(its kernels - saved there, (its kernels + waiting for launches) x launches left)
+    saved by a region = its time there x (1 - what is left of it)
+
+So gaps stay as long as the launches do, and where the host sets the pace faster kernels alone save nothing. Other
+waiting stays unless a change ends it. Where kernels of several streams overlap, the end that saves least counts of a
+region only what must have run alone (twice its even part less its kernels' time, exact for two streams), the others
+its even part.
+
+Pure functions of the API's trace; times in µs of one step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.objects.region import Region, RegionBody
+from app.objects.trace import Pace, StepParts, Trace, TraceBody
+
+AnyRegion = Region | RegionBody
+End = Literal["low", "mid", "high"]
+"""Of a range: "low" saves least."""
+ENDS: tuple[End, End, End] = ("low", "mid", "high")
+
+GRAPH_GAP_US = 1.1
+"""Between two kernels of one graph: handrolled_blocks_bf16_cudagraph, 177 µs idle in a step of 160 kernels (H200)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Of a trace what predictions for its step rest on: its step's parts and pace, its regions, the time of kernels
+    without an operation. has_shapes: whether they were recorded."""
+
+    parts: StepParts
+    pace: Pace
+    regions: Sequence[AnyRegion]
+    no_operation_us: float
+    has_shapes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a figure at each end of the range, as a share of what it is now."""
+
+    low: float = 1.0
+    mid: float = 1.0
+    high: float = 1.0
+
+    def at(self, end: End) -> float:
+        value: float = getattr(self, end)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one piece of advice does to the step.
+
+    time: of regions by their place, what is left of their kernels' time; own says that it stands in the place of what
+    other changes make of the region instead of coming on top. launches: of regions, likewise of their launches.
+    captured: regions whose launches a CUDA graph takes away for certain; at_best: but for the end that saves least it
+    takes those of these away too, and what is launched outside of regions. ended_us: waiting that it ends.
+    """
+
+    time: Mapping[int, Left] = field(default_factory=dict)
+    own: bool = False
+    launches: Mapping[int, Left] = field(default_factory=dict)
+    captured: frozenset[int] = frozenset()
+    at_best: frozenset[int] = frozenset()
+    ended_us: Left = Left(0.0, 0.0, 0.0)
+
+
+def step_of(trace: Trace | TraceBody) -> Step | None:
+    """The step of a trace; None where its parts or its pace are not known."""
+    parts, pace = trace.get("step_parts"), trace.get("pace")
+    if not parts or not pace or not parts["wall_us"]:
+        return None
+    no_operation_us = sum(r["time_us"] for r in trace.get("rests") or () if r["kind"] == "kernels")
+    return Step(parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True))
+
+
+def busy_us(region: AnyRegion) -> float:
+    """Of the region's time in a step, its part where kernels of several streams overlap."""
+    return float(region.get("busy_us_per_step") or 0.0)
+
+
+def launches_of(region: AnyRegion) -> float:
+    """Kernels and copies that the region launches in a step."""
+    return float(region.get("kernels_per_call") or 0.0) * float(region.get("calls_per_step") or 0.0)
+
+
+def step_us(step: Step, changes: Sequence[Change]) -> tuple[float, float, float]:
+    """(low, mid, high) time of the step after the changes."""
+    least, mid, most = (after(step, changes, end)[0] for end in ENDS)
+    return min(most, mid, least), mid, max(most, mid, least)
+
+
+def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float]:
+    """(step, of it idle) after the changes, at that end of their ranges: "low" saves least."""
+    parts, pace = step.parts, step.pace
+    busy = parts["kernels_us"] + parts["communication_us"] + parts["copies_us"]
+    on_gpu = saved = 0.0
+    time = _what_is_left([(c.own, c.time) for c in changes], end, math.prod)
+    for place, left_of_it in time.items():
+        region, share = step.regions[place], 1.0 - left_of_it
+        share *= _alone(region) if end == "low" and share > 0.0 else 1.0
+        on_gpu += share * float(region.get("gpu_paced_us_per_step") or 0.0)
+        saved += share * busy_us(region)
+    left = _launches_left(step, changes, end)
+    gpu, lead = pace["gpu_us"], pace["lead_us"]
+    kernels = max(0.0, busy + parts["idle_device_us"] - gpu)
+    host_bound_us = kernels + parts["idle_launch_us"]
+    gpu_after = max(gpu - on_gpu, (gpu - lead) * left)
+    host_bound_after_us = max(
+        kernels - (saved - on_gpu) + _graph_gaps_us(step, changes, end, left), host_bound_us * left
+    )
+    after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
+    after_us -= sum(c.ended_us.at(end) for c in changes)
+    return after_us, max(0.0, after_us - (busy - saved))
+
+
+def _what_is_left(
+    changes: Sequence[tuple[bool, Mapping[int, Left]]], end: End, together: Callable[[list[float]], float]
+) -> dict[int, float]:
+    """Of each region that is changed: what its own advice leaves, or what changes of the whole step do together."""
+    of_its_own: dict[int, float] = {}
+    of_all: dict[int, list[float]] = {}
+    for own, left in changes:
+        for place, share in left.items():
+            if own:
+                of_its_own.setdefault(place, share.at(end))
+            else:
+                of_all.setdefault(place, []).append(share.at(end))
+    return {place: together(shares) for place, shares in of_all.items()} | of_its_own
+
+
+def _alone(region: AnyRegion) -> float:
+    """Of a region's part of the GPU's time, the share that must have run alone."""
+    busy, time = busy_us(region), float(region.get("time_us_per_step") or 0.0)
+    return min(1.0, max(0.0, 2 * busy - time) / busy) if busy > 0 else 0.0
+
+
+def _graph_gaps_us(step: Step, changes: Sequence[Change], end: End, left: float) -> float:
+    """Time between the kernels of the graphs that take launches away; none at the end that saves most."""
+    if end == "high" or not any(c.captured for c in changes):
+        return 0.0
+    return GRAPH_GAP_US * (1 - left) * float(step.pace["launches"])
+
+
+def _launches_left(step: Step, changes: Sequence[Change], end: End) -> float:
+    """Share of the step's launches that the host still makes; at the end that saves least only graphs take any away."""
+    total = float(step.pace["launches"])
+    if not total:
+        return 1.0
+    graphs = [c for c in changes if c.captured]
+    captured = frozenset().union(*((c.captured if end == "low" else c.captured | c.at_best) for c in graphs))
+    left = {} if end == "low" else _what_is_left([(c.own, c.launches) for c in changes], end, min)
+    own = [launches_of(r) for r in step.regions]
+    kept = 0.0 if graphs and end != "low" else total - sum(own)
+    kept += sum(launches * left.get(place, 1.0) for place, launches in enumerate(own) if place not in captured)
+    return min(1.0, max(0.0, kept / total))

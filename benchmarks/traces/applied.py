@@ -1,0 +1,390 @@
+"""The advice on whole steps, followed: five models traced, advised, changed as advised, and timed again.
+
+python benchmarks/traces/applied.py [MODEL ...] [--seconds 300] [--out FILE]
+
+An LLM in training and in decoding, a vision model in training, a diffusion transformer and a recommender. A child of
+each records a trace of its eager step; the trace is advised on as an uploaded one; every option for the whole step
+that has a saving is then applied by itself, and those that are followed together at once, each in a child of its own,
+and the step is timed without a profiler, one child at a time on the GPU. Prints predicted against found speed-ups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402 (run as a file)
+from torch import nn  # noqa: E402
+
+Json = dict[str, Any]
+Made = tuple[nn.Module, Callable[[nn.Module], Any]]
+"""A model and its step, given the model as it is to be called."""
+OPTIONS = ("compile-model", "cuda-graphs", "tf32", "bf16", "channels-last")
+"""Ids of actions that this program can follow."""
+ADVISING = threading.Lock()
+LOCK = Path(tempfile.gettempdir()) / "applied.lock"
+
+
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[nn.Module], torch.Tensor]) -> Made:
+    """A training step of the model."""
+
+    def step(called: nn.Module) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss(called).backward()
+        optimizer.step()
+
+    return model, step
+
+
+def llama(small: bool, device: str) -> Any:
+    """A decoder of transformers, random weights, bf16."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    wide = 128 if small else 1024
+    config = LlamaConfig(
+        vocab_size=512 if small else 32000, hidden_size=wide, intermediate_size=3 * wide,
+        num_hidden_layers=2 if small else 8,
+        num_attention_heads=4 if small else 16, num_key_value_heads=2 if small else 8, max_position_embeddings=2048,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config).to(device=device, dtype=torch.bfloat16)
+
+
+def llama_training(small: bool, device: str) -> Made:
+    """Next-token loss over 8 sequences of 1,024, AdamW as torch comes."""
+    model = llama(small, device)
+    tokens = torch.randint(0, 512, (2, 64) if small else (8, 1024), device=device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    return trained(model, optimizer, lambda m: m(input_ids=tokens, labels=tokens, use_cache=False).loss)
+
+
+def llama_decoding(small: bool, device: str) -> Made:
+    """One token of 8 sequences with a static cache of 1,024."""
+    from transformers import StaticCache
+
+    model = llama(small, device).eval()
+    length = 64 if small else 1024
+    cache = StaticCache(config=model.config, max_cache_len=length)
+    tokens = torch.randint(0, 512, (8, 1), device=device)
+    position = torch.tensor([length // 2], device=device)
+
+    def step(called: nn.Module) -> None:
+        with torch.no_grad():
+            called(input_ids=tokens, past_key_values=cache, cache_position=position, position_ids=position[None])
+
+    return model, step
+
+
+def resnet(small: bool, device: str) -> Made:
+    """ResNet-50 in f32, SGD with momentum."""
+    from torchvision.models import resnet50
+
+    torch.manual_seed(0)
+    model = resnet50().to(device)
+    images = torch.randn(2 if small else 64, 3, 64 if small else 224, 64 if small else 224, device=device)
+    labels = torch.randint(0, 1000, (len(images),), device=device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return trained(model, optimizer, lambda m: nn.functional.cross_entropy(m(images), labels))
+
+
+class DiffusionBlock(nn.Module):
+    """A transformer block whose norms are shifted and scaled by the time step's embedding."""
+
+    def __init__(self, wide: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = (nn.LayerNorm(wide, elementwise_affine=False) for _ in range(2))
+        self.mixed, self.out = nn.Linear(wide, 3 * wide), nn.Linear(wide, wide)
+        self.up, self.down = nn.Linear(wide, 4 * wide), nn.Linear(4 * wide, wide)
+        self.modulation = nn.Linear(wide, 6 * wide)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """x: [B, T, D]; time: [B, D]."""
+        shift, scale, gate, shift2, scale2, gate2 = self.modulation(nn.functional.silu(time))[:, None].chunk(6, -1)
+        y = self.first(x) * (1 + scale) + shift
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.mixed(y).chunk(3, -1))
+        attended = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + gate * self.out(attended)
+        y = self.second(x) * (1 + scale2) + shift2
+        return x + gate2 * self.down(nn.functional.gelu(self.up(y), approximate="tanh"))
+
+
+class Diffusion(nn.Module):
+    """Blocks one after another."""
+
+    def __init__(self, wide: int, heads: int, depth: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(DiffusionBlock(wide, heads) for _ in range(depth))
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """x: [B, T, D]; time: [B, D]."""
+        for block in self.blocks:
+            x = block(x, time)
+        return x
+
+
+def diffusion(small: bool, device: str) -> Made:
+    """A diffusion transformer's step of sampling in f32."""
+    torch.manual_seed(0)
+    wide = 64 if small else 1024
+    model = Diffusion(wide, wide // 64, 2 if small else 6).to(device).eval()
+    x, moment = (
+        torch.randn(2 if small else 8, 64 if small else 1024, wide, device=device),
+        torch.randn(2 if small else 8, wide, device=device),
+    )
+
+    def step(called: nn.Module) -> None:
+        with torch.no_grad():
+            called(x, moment)
+
+    return model, step
+
+
+class Recommender(nn.Module):
+    """Embedding bags and a bottom network, their products in pairs, a top network (Naumov et al. 2019)."""
+
+    def __init__(self, tables: int, rows: int, wide: int) -> None:
+        super().__init__()
+        self.bags = nn.ModuleList(nn.EmbeddingBag(rows, wide, mode="sum") for _ in range(tables))
+        self.bottom = nn.Sequential(
+            nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, wide), nn.ReLU()
+        )
+        pairs = (tables + 1) * tables // 2
+        self.top = nn.Sequential(
+            nn.Linear(pairs + wide, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
+        )
+        self.register_buffer("pairs", torch.tril_indices(tables + 1, tables + 1, -1))
+
+    def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+        """dense: [B, 13]; sparse: [tables, B, per bag]."""
+        low = self.bottom(dense)
+        found = torch.stack([low, *(bag(rows) for bag, rows in zip(self.bags, sparse, strict=True))], 1)
+        products = found @ found.transpose(1, 2)
+        return self.top(torch.cat([low, products[:, self.pairs[0], self.pairs[1]]], 1))[:, 0]
+
+
+def recommender(small: bool, device: str) -> Made:
+    """A recommender in training, 26 tables, f32."""
+    torch.manual_seed(0)
+    batch, rows = (64, 100) if small else (8192, 100_000)
+    model = Recommender(26, rows, 64).to(device)
+    dense, sparse = torch.randn(batch, 13, device=device), torch.randint(0, rows, (26, batch, 4), device=device)
+    labels = torch.rand(batch, device=device).round()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    return trained(model, optimizer, lambda m: nn.functional.binary_cross_entropy_with_logits(m(dense, sparse), labels))
+
+
+MODELS: dict[str, Callable[[bool, str], Made]] = {
+    "llama training": llama_training, "llama decoding": llama_decoding, "resnet50 training": resnet,
+    "diffusion transformer": diffusion, "recommender training": recommender,
+}  # fmt: skip
+
+
+def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
+    """The step with these options applied."""
+    model, step = made
+    if "tf32" in ids:
+        torch.set_float32_matmul_precision("high")
+    if "channels-last" in ids:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    called: Any = model
+    if "cuda-graphs" in ids:
+        called = torch.compile(model, mode="reduce-overhead")
+    elif "compile-model" in ids:
+        called = torch.compile(model)
+    if "bf16" not in ids:
+        return lambda: step(called)
+
+    def in_bf16() -> Any:
+        with torch.autocast(device, torch.bfloat16):
+            return step(called)
+
+    return in_bf16
+
+
+@contextlib.contextmanager
+def on_gpu(alone: bool) -> Iterator[None]:
+    """Children that compile share the GPU; what is timed or recorded has it alone."""
+    with LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+def synchronise(device: str) -> None:
+    """The GPU's work is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed_us(run: Callable[[], Any], device: str, steps: int) -> list[float]:
+    """Wall time of each step with the GPU's work done, in µs."""
+    for _ in range(3):
+        run()
+    synchronise(device)
+    times = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        run()
+        synchronise(device)
+        times.append(1e6 * (time.perf_counter() - start))
+    return times
+
+
+def child(model: str, what: str, out: Path, small: bool, device: str) -> None:
+    """what: "trace", or ids of options joined by "+" ("" for eager)."""
+    made = MODELS[model](small, device)
+    if what == "trace":
+        run = changed(made, (), device)
+        with on_gpu(alone=False):
+            for _ in range(3):
+                run()
+            synchronise(device)
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device == "cuda")
+        with (
+            on_gpu(alone=True),
+            profile(activities=kinds, schedule=schedule(wait=1, warmup=2, active=2), record_shapes=True) as record,
+        ):
+            for _ in range(5):
+                run()
+                synchronise(device)
+                record.step()
+        record.export_chrome_trace(str(out))
+        return
+    run = changed(made, what.split("+"), device)
+    with on_gpu(alone=False):
+        made[1](made[0])  # what is made at the first call, such as a cache, is made in no graph
+        for _ in range(4):  # compiles, and records graphs
+            run()
+        synchronise(device)
+    with on_gpu(alone=True):
+        times = timed_us(run, device, 3 if small else 20)
+    out.write_text(json.dumps({"wall_us": statistics.median(times), "times": times}), encoding="utf-8")
+
+
+def start(model: str, what: str, out: Path, arguments: argparse.Namespace, until: float) -> str:
+    """Runs a child; "" or why it gave nothing."""
+    command = [sys.executable, __file__, model, "--child", what, "--out", str(out), "--device", arguments.device]
+    try:
+        done = subprocess.run(
+            [*command, *["--small"] * arguments.small], capture_output=True, text=True,
+            timeout=max(1.0, until - time.time()),
+            env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4"}, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "no time was left"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it died"])[-1][:200]
+
+
+def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: float) -> Json:
+    """Everything about one model."""
+    from app.trace_report.report import report
+
+    path = folder / f"{model.replace(' ', '-')}.json"
+    if why := start(model, "trace", path, arguments, until):
+        return {"model": model, "why": why}
+    with ADVISING:  # it forks
+        trace = report(path, model)
+    if arguments.traces:
+        (arguments.traces / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 6))
+    actions = [
+        {k: a[k] for k in ("id", "scope", "title", "saves_us", "step_time_us", "adds_us", "instead_of")}
+        for a in trace["actions"]
+    ]
+    wall = (trace.get("step_parts") or {"wall_us": 0.0})["wall_us"]
+    found: Json = {
+        "model": model,
+        "profiled_us": wall,
+        "parts": trace.get("step_parts"),
+        "pace": trace.get("pace"),
+        "actions": actions,
+        "gain": trace["gain"],
+        "found": {},
+    }
+    known = [a["id"] for a in trace["actions"] if a["id"] in OPTIONS]
+    together = "+".join(a["id"] for a in trace["actions"] if a["id"] in OPTIONS and a["adds_us"] is not None)
+    wanted = dict.fromkeys(["", *known, together] if "+" in together else ["", *known])
+    with ThreadPoolExecutor(3) as pool:
+        files = {what: folder / f"{path.stem}-{number}.out" for number, what in enumerate(wanted)}
+        whys = dict(zip(files, pool.map(lambda w: start(model, w, files[w], arguments, until), files), strict=True))
+    for what, file in files.items():
+        found["found"][what or "eager"] = {"why": whys[what]} if whys[what] else json.loads(file.read_text("utf-8"))
+    return found
+
+
+def show(answer: Json) -> None:
+    """A table of one model."""
+    if "why" in answer:
+        print(f"{answer['model']}: {answer['why']}", flush=True)
+        return
+    found = answer["found"]
+    eager = found["eager"].get("wall_us")
+    print(f"{answer['model']}: profiled {answer['profiled_us']:.0f} us, eager {eager or 0:.0f} us", flush=True)
+    predicted = {a["id"]: a["step_time_us"] for a in answer["actions"] if a["step_time_us"]}
+    for what, told in found.items():
+        if what == "eager":
+            continue
+        if "why" in told:
+            print(f"  {what:32} {told['why']}", flush=True)
+            continue
+        step = predicted.get(what) or (answer["gain"]["all"] or {}).get("step_time_us")
+        ends = [answer["profiled_us"] / step[end] for end in ("high", "mid", "low")]
+        ratio = eager / told["wall_us"] if eager else 0.0
+        print(
+            f"  {what:32} predicted {ends[1]:5.2f} ({ends[0]:.2f} to {ends[2]:.2f}) times as fast, found {ratio:5.2f}",
+            flush=True,
+        )
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--traces", type=Path, help="a folder to keep the traces in")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--child")
+    arguments = parser.parse_args()
+    if arguments.child is not None:
+        child(arguments.models[0], arguments.child, arguments.out, arguments.small, arguments.device)
+        return 0
+    until = time.time() + arguments.seconds
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(arguments.models)) as pool:
+        answers = list(pool.map(lambda m: of_model(m, Path(folder), arguments, until), arguments.models))
+    for answer in answers:
+        show(answer)
+    if arguments.out:
+        name = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
+        record = {
+            "device": name,
+            "date": datetime.now(UTC).date().isoformat(),
+            "software": {"torch": torch.__version__},
+            "models": answers,
+        }
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""TF32 and bf16: the laws against measured products that they were not fitted on, and where neither is promised."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.trace_report.actions import precision
+from app.trace_report.actions.precision import FROM_TF32, LAWS, SPREAD, law_us, precisions
+from app.trace_report.step_model import step_of, step_us
+from profiler.hardware import Device, find_device
+from tests.app.trace_report.test_speedup import region, trace
+
+Json = dict[str, Any]
+ROWS: list[Json] = json.loads(Path("tests/records/precision-h100.json").read_text(encoding="utf-8"))["rows"]
+
+
+def h100() -> Device:
+    device = find_device("NVIDIA H100 80GB HBM3")
+    assert device is not None
+    return device
+
+
+def rows_of(dtype: str, aligned: bool, held_out: bool) -> list[Json]:
+    multiple = LAWS[dtype][0].multiple
+    chosen = [r for place, r in enumerate(ROWS) if (place // 2 % 2 == 1) == held_out]
+    return [r for r in chosen if all(r[x] % multiple == 0 for x in "nk") == aligned]
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "bf16"])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_the_law_holds_on_the_half_of_the_products_that_it_was_not_fitted_on(dtype: str, aligned: bool) -> None:
+    law = LAWS[dtype][0 if aligned else 1]
+    off = [math.log(r[f"{dtype}_us"] / law_us(law, r["f32_us"], h100(), dtype)) for r in rows_of(dtype, aligned, True)]
+    assert len(off) >= 14
+    assert statistics.mean(map(abs, off)) < 0.15
+    assert sum(abs(x) < math.log(SPREAD) for x in off) >= 0.8 * len(off)
+
+
+def test_bf16_over_tf32_is_the_records_median() -> None:
+    aligned = [r["bf16_us"] / r["tf32_us"] for r in ROWS if r["n"] % 8 == r["k"] % 8 == 0]
+    assert statistics.median(aligned) == pytest.approx(FROM_TF32, abs=0.005)
+
+
+def test_what_is_said_of_numerics_is_what_was_measured() -> None:
+    for dtype, words in (("tf32", precision.TF32_NUMERICS), ("bf16", precision.BF16_NUMERICS)):
+        error = statistics.median(r[f"{dtype}_error"] for r in ROWS)
+        assert f"about {error:.0e} off".replace("e-0", "e-") in words
+
+
+def made(name: str, text: str = "x: f32[4096, 4096]\n", **more: Any) -> Json:
+    """A step of 1,000 µs whose only region is one f32 operation of that name."""
+    found = region("a", 1000.0, "skip", None, text=text, cost={"gemm_flops": 1.0}, **more)
+    part = {"way": "eager", "name": name, "time_us": 1000.0, "bytes_moved": 2e8, "flops": 1.37e11}
+    found["rests_on"] = {"parts": [part]}
+    return trace([found])
+
+
+def options(found: Json) -> list[str]:
+    step = step_of(found)  # type: ignore[arg-type]
+    assert step is not None
+    return [o.id for o in precisions(step, h100())]
+
+
+def test_products_in_f32_are_told_both_precisions_with_what_the_law_leaves() -> None:
+    step = step_of(made("mm"))  # type: ignore[arg-type]
+    assert step is not None
+    tf32, bf16 = precisions(step, h100())
+    assert (tf32.id, tf32.counted, bf16.counted, bf16.instead_of) == ("tf32", True, False, "tf32")
+    assert tf32.change is not None
+    law = LAWS["tf32"][0]
+    assert step_us(step, [tf32.change])[1] == pytest.approx(law_us(law, 1000.0, h100(), "tf32"))
+
+
+def test_a_row_that_misses_16_bytes_is_promised_less() -> None:
+    def after(text: str) -> float:
+        step = step_of(made("mm", text))  # type: ignore[arg-type]
+        assert step is not None
+        change = precisions(step, h100())[0].change
+        assert change is not None
+        return step_us(step, [change])[1]
+
+    assert after("N: sizes[4096, 50257]\nx: f32[64, N]\n") > 2 * after("N: sizes[4096, 50256]\nx: f32[64, N]\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("_scaled_dot_product_efficient_attention", {}),  # the f32 SDPA kernel does not ask the flag
+        ("mm", {"kernel_names": ["sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16"]}),
+        ("mm", {"text": "x: bf16[4096, 4096]\n"}),
+    ],
+)  # fmt: skip
+def test_nothing_is_promised_where_the_flag_changes_nothing(name: str, more: Json) -> None:
+    assert options(made(name, **more)) == []
+
+
+def test_convolutions_are_not_promised_tf32_which_they_have() -> None:
+    assert options(made("convolution")) == ["bf16"]

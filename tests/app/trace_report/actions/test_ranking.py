@@ -1,0 +1,102 @@
+"""Everything to do about a step in one list: what comes first, what is followed together, and sums that agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.trace_report.speedup import gain_and_actions
+from tests.app.trace_report.reports import reported
+from tests.app.trace_report.test_speedup import region, trace
+from tests.profiler.trace.files import TRACES
+
+Json = dict[str, Any]
+WITHOUT_KERNELS = ("hta_cpu_only", "hta_cupti_profiler")
+READABLE = sorted(
+    p.name
+    for p in TRACES.glob("*.json.gz")
+    if p.stat().st_size < 1_500_000 and ".et." not in p.name and not p.name.startswith(WITHOUT_KERNELS)
+)
+IDLE_FOR_LAUNCHES = ("t5_train_autocast_eager.json.gz", "llama_decode_bf16_eager.json.gz", "tl_h100_bert_small.json.gz")
+
+
+def with_compile(name: str, busy: float, left: float, **more: Any) -> Json:
+    """A region that is left as it is, of whose time torch.compile would leave this share."""
+    made = region(name, busy, "skip", None, **more)
+    now, then = ({"low": t, "mid": t, "high": t} for t in (busy, busy * left))
+    made["advice"]["alternatives"] = [
+        {"candidate": "eager", "time_us": now, "admitted": True},
+        {"candidate": "compile", "time_us": then, "admitted": True},
+    ]
+    made["launches_left"] = {"compile": 0.5}
+    return made
+
+
+def listed(found: Json) -> list[Json]:
+    return gain_and_actions(found)[1]  # type: ignore[arg-type,return-value]
+
+
+def test_what_the_whole_model_saves_is_the_sum_of_all_regions_that_it_takes_in() -> None:
+    found = trace([with_compile("a", 500.0, 0.8), with_compile("b", 400.0, 0.9), region("c", 100.0, "skip", None)])
+    (action,) = listed(found)
+    assert (action["scope"], action["tool"], action["call"]) == ("step", "compile", "model = torch.compile(model)")
+    assert action["saves_us"]["mid"] == pytest.approx(140.0)
+    assert len(action["regions"]) == 2
+
+
+def test_an_optimizer_is_no_part_of_the_model() -> None:
+    found = trace([with_compile("a", 500.0, 0.5), with_compile("b", 500.0, 0.5, kind="optimizer")])
+    assert listed(found)[0]["saves_us"]["mid"] == pytest.approx(250.0)
+
+
+def test_a_library_call_stands_in_the_place_of_what_compiling_makes_of_its_region() -> None:
+    call = with_compile("a", 600.0, 0.5)
+    call["advice"] |= {"tool": "library", "region_speedup": {"low": 6.0, "mid": 6.0, "high": 6.0}}
+    found, actions = gain_and_actions(trace([call, with_compile("b", 400.0, 0.5)]))  # type: ignore[arg-type]
+    assert [a["scope"] for a in actions] == ["step", "region"]
+    assert [a["saves_us"]["mid"] for a in actions if a["saves_us"]] == pytest.approx([500.0, 500.0])
+    assert [a["adds_us"] for a in actions] == pytest.approx([500.0, 200.0])  # 100 + 200 are left
+    assert found is not None
+    assert found["all"] is not None
+    assert found["all"]["saved_us"]["mid"] == pytest.approx(700.0)
+
+
+def test_a_model_that_loses_by_compiling_has_its_regions_compiled_alone() -> None:
+    found = trace([region("a", 500.0), with_compile("b", 500.0, 1.9)])
+    actions = listed(found)
+    assert [(a["scope"], a["adds_us"] is None) for a in actions] == [("region", False)]
+
+
+@pytest.mark.parametrize("name", IDLE_FOR_LAUNCHES)
+def test_a_step_that_waits_for_launches_has_graphs_as_its_first_line(name: str) -> None:
+    first = reported(name)["actions"][0]
+    assert (first["scope"], first["mode"]) == ("step", "reduce-overhead")
+    assert "the GPU waits for launches in" in first["because"]
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_what_the_actions_promise_adds_up_to_what_all_of_them_save(name: str) -> None:
+    answer = reported(name)
+    actions, gain = answer["actions"], answer["gain"]
+    promised = sum(a["adds_us"] for a in actions if a["adds_us"] is not None)
+    if gain is None:
+        assert not actions
+        return
+    saved = gain["all"]["saved_us"]["mid"] if gain["all"] else 0.0
+    assert promised == pytest.approx(saved, rel=0.01, abs=0.01)
+    order = [a["saves_us"]["mid"] if a["saves_us"] else 0.0 for a in actions]
+    assert order == sorted(order, reverse=True)
+    wall = answer["step_parts"]["wall_us"]
+    keys = {r["key"] for r in answer["regions"]}
+    for action in actions:
+        assert set(action["regions"]) <= keys
+        if action["adds_us"] is not None and action["regions"]:
+            assert sum(action["parts_us"]) == pytest.approx(action["adds_us"])
+        if (saves := action["saves_us"]) is not None:
+            assert saves["low"] <= saves["mid"] <= saves["high"] <= wall + 1e-6
+            assert action["step_time_us"]["mid"] == pytest.approx(wall - saves["mid"])
+        if action["instead_of"]:
+            other = next(a for a in actions if a["id"] == action["instead_of"])
+            assert other["adds_us"] is not None
+    assert len({a["id"] for a in actions}) == len(actions)

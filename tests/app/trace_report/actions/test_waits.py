@@ -1,0 +1,54 @@
+"""Layout conversions, the host and communication: what is known of them, and that bounds are called so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.trace_report.actions import waits
+from app.trace_report.step_model import step_of, step_us
+from tests.app.trace_report.test_speedup import region, trace
+
+Json = dict[str, Any]
+
+
+def step(found: Json) -> Any:
+    return step_of(found)  # type: ignore[arg-type]
+
+
+def test_kernels_that_turn_images_around_are_what_channels_last_saves() -> None:
+    made = step(trace([region("convolution", 800.0, "skip"), region("b", 200.0, "skip")]))
+    rows: list[Any] = [
+        {"name": "void cudnn::ops::nchwToNhwcKernel<float>", "time_us": 120.0, "regions": [0]},
+        {"name": "void cudnn::ops::nhwcToNchwKernel<float>", "time_us": 40.0, "regions": [0]},
+        {"name": "sm80_xmma_fprop", "time_us": 600.0, "regions": [0]},
+    ]
+    (option,) = waits.channels_last(made, rows)
+    assert option.evidence["kind"] == "observed"
+    assert step_us(made, [option.change])[1] == pytest.approx(1000.0 - 160.0)  # type: ignore[list-item]
+    assert waits.channels_last(made, rows[2:]) == []
+
+
+def test_a_hosts_pause_is_a_bound_and_names_the_read_that_makes_it() -> None:
+    made = step(trace([region("a", 500.0, "skip")], host=500.0))
+    blocker: Any = {
+        "kind": "item", "op": "aten::item", "sources": ["model.py:12 forward"], "modules": ["Block_0"],
+        "remedy": "keep it on the GPU",
+    }  # fmt: skip
+    (option,) = waits.host_wait(made, [blocker])
+    assert option.evidence["kind"] == "bound"
+    assert not option.counted
+    assert option.where == {"module": "Block_0", "file": "model.py", "line": 12}
+    assert step_us(made, [option.change]) == pytest.approx((500.0, 750.0, 1000.0))  # type: ignore[list-item]
+    (unnamed,) = waits.host_wait(made, [])
+    assert unnamed.where is None
+
+
+def test_communication_is_hidden_by_no_more_than_there_is_to_compute() -> None:
+    found = trace([region("a", 100.0, "skip")])
+    found["step_parts"] |= {"communication_us": 700.0, "wall_us": 800.0}
+    (option,) = waits.overlap(step(found))
+    assert option.change is not None
+    assert option.change.ended_us.high == 100.0
+    assert "88%" in option.because
