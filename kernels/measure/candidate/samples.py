@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 import torch
 
 from kernels.measure.candidate import timing
+from kernels.measure.messages import MOST_SAMPLES
 
 _urandom = os.urandom  # taken before a candidate is loaded
-
-MOST_SAMPLES = 4
 
 
 def below(bound: int) -> int:
