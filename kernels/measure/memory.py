@@ -30,12 +30,12 @@ class Need:
 
     @property
     def turn_bytes(self) -> int:
-        """What it takes while it has its turn."""
-        return self.inputs_bytes + self.call_bytes
+        """What it takes while it has its turn: the last call's outputs are there while the next one runs."""
+        return self.inputs_bytes + self.call_bytes + self.outputs_bytes
 
     def kept_bytes(self, samples: int) -> int:
         """What it takes where it keeps all between its turns: two input sets, and copies of outputs."""
-        return 2 * self.inputs_bytes + self.call_bytes + (samples + MOVING) * self.outputs_bytes
+        return self.inputs_bytes + self.turn_bytes + (samples + MOVING) * self.outputs_bytes
 
 
 @dataclass(frozen=True, slots=True)
