@@ -265,7 +265,9 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     of the rest, and to save at least `win_step_share` of the step: over what runs now, or over the best of the rest
     where the kernel is still to be written. What cannot be called here, since its package is missing or another version
     has it, has to be `install_margin` faster. What is not here, a kernel to write or a package to install, has to win
-    by the slow end of its prediction, over a line's fast end: nothing has shown yet that it can be had.
+    by the slow end of its prediction, over a line's fast end: nothing has shown yet that it can be had. A kernel to
+    write is unproven, and stands behind all that can be launched in the place of what runs now whose range reaches its
+    own.
 
     On this host's own GPU a package that is not installed is never advised: what wins so is said to be worth installing
     to try, with the command, and the rule goes on without it. Of another device's host nobody knows what it has.
@@ -281,6 +283,8 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
         margin = settings.win_margin if option.installed else max(settings.win_margin, settings.install_margin)
         if objective == "time" and _by_its_slow_end(option, case):
             least = math.inf if fallback is keep else _low(fallback)
+            if option.alternative.mode == "custom":  # nothing that runs may turn out to be as fast
+                least = min((_low(o) for o in known if o.at_hand and o is not keep), default=least)
             wins = _high(option) <= min((1 - margin) * (fallback.mid or 0.0), least)
         else:
             wins = value(metric, option) <= (1 - margin) * value(metric, fallback)

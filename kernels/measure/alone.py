@@ -21,7 +21,7 @@ from kernels.measure.records import Record
 LEAST_S = 30.0
 """Of the budget that must be left for a candidate to be tried alone."""
 ALONE = "it was tried with the card to itself"
-BESIDE = "out of memory with the others' processes on the card"
+NO_ROOM = "out of memory with the others' processes on the card"
 NO_REFERENCE = "timed after the others, with none of them to compare the card's clocks with"
 
 

@@ -200,7 +200,7 @@ class Session:
             self.pool.children.pop(name).release()
         for record in late:
             if self.pool.deadline - time.monotonic() < alone.LEAST_S:
-                record.fail("out_of_memory", f"{alone.BESIDE}, and no time was left to try it alone")
+                record.fail("out_of_memory", f"{alone.NO_ROOM}, and no time was left to try it alone")
             elif self.prepare_again(plan, record):
                 self.judge_one(plan, record)
                 if record.standing:

@@ -80,10 +80,10 @@ def _along(region: Region, size: int, device: str) -> Rows | None:
     dims = tuple(i.shape.index(size) if size in i.shape else None for i in region.inputs)
     outputs = [_differs(a.shape, b.shape) for a, b in zip(wide.outputs, narrow.outputs, strict=True)]
     gradients = [dim for item, dim in zip(region.inputs, dims, strict=True) if item.requires_grad]
-    found = [*outputs, *gradients]
-    if any(dim is None for dim in found):  # a sum over the rows: a weight's gradient, a mean
+    results = [*outputs, *gradients]
+    if any(dim is None for dim in results):  # a sum over the rows: a weight's gradient, a mean
         return None
-    rows = Rows(region, size, dims, tuple(d for d in found if d is not None))
+    rows = Rows(region, size, dims, tuple(d for d in results if d is not None))
     return rows if _by_themselves(rows, wide, narrow, many, device) else None
 
 
