@@ -59,7 +59,8 @@ class Schedule:
         """What to say of it, "" where all fit together."""
         if not self.in_turns:
             return ""
-        together = f"together they need {gigabytes(self.needed_bytes)} of {gigabytes(self.free_bytes)}"
+        needed = f"{gigabytes(self.needed_bytes)}, and {gigabytes(self.free_bytes)} are free"
+        together = f"together, with two sets of inputs and copies of outputs each, they need {needed}"
         names = f"; after the others, alone: {', '.join(self.alone)}" if self.alone else ""
         return f"candidates were timed in turns of one, each giving its memory back behind its turn: {together}{names}"
 

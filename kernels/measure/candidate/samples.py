@@ -67,6 +67,10 @@ class Sampling(timing.Rotation):
     taken: tuple[object, ...] | None = None
     taken_set: int = 0
 
+    def release(self) -> None:
+        """Let go of the inputs and of all outputs."""
+        self.sets, self.last, self.taken = (), None, None
+
     def next(self) -> Sequence[torch.Tensor]:
         if self.pick:
             self.pick -= 1

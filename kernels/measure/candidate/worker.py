@@ -263,12 +263,14 @@ class Worker:
         if task.rotation is None:
             task.secrets = [below(2**60) for _ in range(task.sets)]
             task.former.clear()
-            made = [self.checker.timed_inputs(task, n, secret) for n, secret in enumerate(task.secrets)]
-            task.rotation = Sampling(made)
+            task.rotation = Sampling(
+                [self.checker.timed_inputs(task, n, secret) for n, secret in enumerate(task.secrets)]
+            )
         try:
             yield task.rotation
         finally:
             if task.lean:
+                task.rotation.release()  # who called still has the rotation itself
                 task.rotation = self.evict = None
                 task.upstream.give_back()
                 self.checker.free()

@@ -49,7 +49,7 @@ def test_five_of_thirty_gigabytes_take_turns_on_one_card_and_nobody_is_left_out(
     assert set(made.sets_bytes) == {n.name for n in needs}
     assert made.samples == 0  # each copy is 10 GB in every process
     assert "timed in turns of one" in made.remark
-    assert f"{made.needed_bytes / GB:.1f} GB of 76.0 GB" in made.remark
+    assert f"they need {made.needed_bytes / GB:.1f} GB, and 76.0 GB are free" in made.remark
 
 
 def test_in_turns_samples_are_kept_where_there_is_room_for_those_of_all():
