@@ -31,6 +31,8 @@ MODE_ORDER = ("default", "reduce-overhead", "max-autotune", "generated", "custom
 
 NOT_HERE = "not installed here: worth installing to try"
 
+INSTALL_FIRST = "a package that can be installed does it: try that before a kernel is written"
+
 MEMORY_NOTE = ("the objective is memory: the choice went by the bytes that are written on the way",)
 
 Metric = Callable[[Option], float | None]
@@ -103,6 +105,14 @@ def rates_of(workload: Workload) -> Rates:
     return TRACED if workload.observed else FITTED
 
 
+def _without_missing(option: Option, missing: Option) -> Option:
+    """A call that is not here is not taken, and no kernel is to be written where it can be had."""
+    if option is missing:
+        return refuse(option, NOT_HERE)
+    to_write = option.alternative.mode == "custom" and option.alternative.admitted
+    return refuse(option, INSTALL_FIRST) if to_write else option
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the rule takes, from which options, and which part of the rule took it (`why`).
@@ -131,7 +141,7 @@ def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
     missing: list[Option] = []
     while on.facts.packages_known and not chosen.installed:
         missing.append(chosen)
-        judged = tuple(refuse(o, NOT_HERE) if o is chosen else o for o in judged)
+        judged = tuple(_without_missing(o, chosen) for o in judged)
         chosen, why = _choose(judged, criteria, case, objective)
     return Verdict(case, tuple(criteria.values()), judged, chosen, why, tuple(missing))
 
@@ -270,7 +280,8 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     own.
 
     On this host's own GPU a package that is not installed is never advised: what wins so is said to be worth installing
-    to try, with the command, and the rule goes on without it. Of another device's host nobody knows what it has.
+    to try, with the command, and the rule goes on without it and without a kernel to write. Of another device's host
+    nobody knows what it has.
     """
     settings = case.settings
     known = [o for o in admitted if metric(o) is not None]

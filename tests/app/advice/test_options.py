@@ -21,7 +21,7 @@ from profiler.region.graph.lowering import lower
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
 from profiler.region.model import Binding, Workload
-from tests.app.advice.cases import H200, chain, cover, region
+from tests.app.advice.cases import H200, broken_chain, chain, cover, region
 
 HALF = Workload(share_of_step=0.5)
 ONE = Workload((Binding(),), share_of_step=0.5)
@@ -208,3 +208,16 @@ def test_an_advice_with_something_to_install_comes_back_from_json() -> None:
     issued = advise(region(softmax, covers=(away,), packages_known=True), HALF, H200, rates=rates)
     assert issued.worth_installing
     assert advice_from_json(to_json(issued)) == issued
+
+
+def test_no_kernel_is_to_be_written_where_a_package_that_can_be_installed_does_it() -> None:
+    """Without the package the kernel to write would be next: it is more effort than an installation."""
+    away = cover("elsewhere.call", installed=False, install="pip install elsewhere")
+    rates = replace(FITTED, calls={**FITTED.calls, "elsewhere": 0.95}, **SLOW)
+    facts = region(broken_chain(400), kind="sort", title="router", externs=("topk",), packages_known=True)
+    assert advise(facts, HALF, H200, rates=rates).mode == "custom"
+    with_package = advise(replace(facts, covers=(away,)), HALF, H200, rates=rates)
+    assert [w.candidate for w in with_package.worth_installing] == ["library:elsewhere.call"]
+    assert with_package.mode != "custom"
+    (refused,) = [a for a in with_package.alternatives if a.mode == "custom"]
+    assert refused.note.endswith("try that before a kernel is written")
