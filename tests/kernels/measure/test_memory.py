@@ -134,31 +134,46 @@ def timed(session, plan):
     return {r.name.rpartition(".")[2]: r for r in summary.results}
 
 
+def measured(attempt):
+    """What attempt() measured, again where a busy host made its clocks contradict each other."""
+    for _ in range(3):
+        by_name = attempt()
+        if all(r.status != "impossible" for r in by_name.values()):
+            break
+    return by_name
+
+
 @pytest.mark.parametrize(("card_bytes", "in_turns"), [(100 * INPUTS, False), (6 * INPUTS, True)])
 def test_all_are_timed_on_a_card_that_holds_one_at_a_time(fork_server, tmp_path, card_bytes, in_turns):
-    session, plan = session_of(fork_server, tmp_path, ["eager", "library:test.right"], card_bytes)
-    try:
-        made = session.schedule(plan)
-        assert made.in_turns is in_turns
-        by_name = timed(session, plan)
-        assert {r.status for r in by_name.values()} == {"ok"}, by_name
-        assert by_name["right"].ratio_to_eager is not None
-        said = " ".join(session.pool.conditions["warnings"])
-        assert ("timed in turns of one" in said) is in_turns
-    finally:
-        session.close()
+    def attempt():
+        session, plan = session_of(fork_server, tmp_path, ["eager", "library:test.right"], card_bytes)
+        try:
+            assert session.schedule(plan).in_turns is in_turns
+            by_name = timed(session, plan)
+            said = " ".join(session.pool.conditions["warnings"])
+            assert ("timed in turns of one" in said) is in_turns
+            return by_name
+        finally:
+            session.close()
+
+    by_name = measured(attempt)
+    assert {r.status for r in by_name.values()} == {"ok"}, by_name
+    assert by_name["right"].ratio_to_eager is not None
 
 
 def test_one_that_the_card_cannot_hold_next_to_the_other_is_timed_alone_and_compared(fork_server, tmp_path):
-    session, plan = session_of(fork_server, tmp_path, ["eager", "library:test.right"], 2 * INPUTS)
-    try:
-        session.pool.records[1].held_bytes = 5 * INPUTS  # as a CUDA graph would
-        by_name = timed(session, plan)
-        assert by_name["right"].status == by_name["eager"].status == "ok", by_name
-        assert "alone but for eager" in by_name["right"].message
-        assert by_name["right"].ratio_to_eager.median == pytest.approx(1.0, abs=0.5)
-    finally:
-        session.close()
+    def attempt():
+        session, plan = session_of(fork_server, tmp_path, ["eager", "library:test.right"], 2 * INPUTS)
+        try:
+            session.pool.records[1].held_bytes = 5 * INPUTS  # as a CUDA graph would
+            return timed(session, plan)
+        finally:
+            session.close()
+
+    by_name = measured(attempt)
+    assert by_name["right"].status == by_name["eager"].status == "ok", by_name
+    assert "alone but for eager" in by_name["right"].message
+    assert by_name["right"].ratio_to_eager.median == pytest.approx(1.0, abs=0.5)
 
 
 def test_what_ran_out_of_memory_next_to_others_is_tried_again_by_itself(fork_server, tmp_path, monkeypatch):
@@ -171,12 +186,17 @@ def test_what_ran_out_of_memory_next_to_others_is_tried_again_by_itself(fork_ser
 
     monkeypatch.setattr(fork_server, "fork", fork)
     names = ["eager", "library:test.out_of_memory_at_first", "library:test.runs_out_of_memory"]
-    session, plan = session_of(fork_server, tmp_path, names, 100 * INPUTS)
-    try:
-        by_name = timed(session, plan)
-        assert by_name["out_of_memory_at_first"].status == "ok", by_name["out_of_memory_at_first"].message
-        assert by_name["runs_out_of_memory"].status == "out_of_memory"
-        assert "it was tried with the card to itself" in by_name["runs_out_of_memory"].message
-        assert by_name["eager"].status == "ok"
-    finally:
-        session.close()
+
+    def attempt():
+        ledger.unlink(missing_ok=True)
+        session, plan = session_of(fork_server, tmp_path, names, 100 * INPUTS)
+        try:
+            return timed(session, plan)
+        finally:
+            session.close()
+
+    by_name = measured(attempt)
+    assert by_name["out_of_memory_at_first"].status == "ok", by_name["out_of_memory_at_first"].message
+    assert by_name["runs_out_of_memory"].status == "out_of_memory"
+    assert "it was tried with the card to itself" in by_name["runs_out_of_memory"].message
+    assert by_name["eager"].status == "ok"
