@@ -41,7 +41,9 @@ def measure(pool: ChildPool, plan: Plan, record: Record, reference: Record | Non
     own.conditions = {}
     need: Need = plan.need(record)
     sets = {r.name: float(need.inputs_bytes) for r in own.records}
-    unfit = rounds.measure(own, plan, schedule=Schedule(True, sets, 0, need.turn_bytes, need.turn_bytes))
+    turns = {r.name: float(plan.need(r).turn_bytes) for r in own.records}
+    made = Schedule(True, sets, 0, need.turn_bytes, need.turn_bytes, turn_bytes=turns)
+    unfit = rounds.measure(own, plan, schedule=made)
     if unfit:
         record.status = "correct"
         record.remark(f"not timed: this machine is not fit to measure, because {unfit}")

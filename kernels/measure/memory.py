@@ -44,7 +44,8 @@ class Schedule:
 
     in_turns: each gives its memory back after its turn, since all do not fit. sets_bytes: for the input sets of each,
     by name. samples: copies of outputs that each keeps. alone: names of those that are timed after the others, which
-    have then left the card. needed_bytes: of all together; free_bytes: what there is.
+    have then left the card. needed_bytes: of all together; free_bytes: what there is. turn_bytes: what each takes in
+    its turn, by name, where all do not fit.
     """
 
     in_turns: bool
@@ -53,6 +54,7 @@ class Schedule:
     needed_bytes: int
     free_bytes: int
     alone: tuple[str, ...] = field(default=())
+    turn_bytes: dict[str, float] = field(default_factory=dict)
 
     @property
     def remark(self) -> str:
@@ -87,7 +89,8 @@ def schedule(needs: Sequence[Need], free_bytes: float) -> Schedule:
     samples = next((s for s in range(MOST_SAMPLES, 0, -1) if _left(staying, free, s) >= 0), 0)
     left = max(0.0, _left(staying, free, samples))
     sets = {n.name: n.inputs_bytes + max(0.0, left - n.inputs_bytes) for n in staying}
-    return Schedule(True, sets, samples, needed, int(free_bytes), tuple(alone))
+    turns = {n.name: float(n.turn_bytes) for n in staying}
+    return Schedule(True, sets, samples, needed, int(free_bytes), tuple(alone), turns)
 
 
 def _left(staying: Sequence[Need], free: float, samples: int) -> float:

@@ -377,13 +377,15 @@ class Warm(Request, frozen=True, tag="warm"):
     """Make the input sets, and run for that many ms of GPU time.
 
     sets_bytes: for the input sets of all tasks; None: as `Prepare` said of memory. in_turns: give all memory back
-    behind every turn. samples: copies of outputs of timed calls that may be kept.
+    behind every turn, and wait before it until turn_bytes are free. samples: copies of outputs of timed calls that may
+    be kept.
     """
 
     ms: float
     sets_bytes: float | None = None
     in_turns: bool = False
     samples: int = MOST_SAMPLES
+    turn_bytes: float = 0.0
 
 
 class Warmed(msgspec.Struct, frozen=True):

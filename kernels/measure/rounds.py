@@ -100,7 +100,8 @@ def _warm(pool: ChildPool, count: int, schedule: Schedule | None) -> dict[str, l
         request = Warm(WARM_MS / len(standing))
         if schedule is not None:
             sets = schedule.sets_bytes.get(record.name)
-            request = Warm(request.ms, sets, schedule.in_turns, schedule.samples)
+            turn_bytes = schedule.turn_bytes.get(record.name, 0.0)
+            request = Warm(request.ms, sets, schedule.in_turns, schedule.samples, turn_bytes)
         warmed = pool.ask_one(record, request, Warmed)
         if warmed is not None:
             pool.guarded(record, partial(_take_estimates, warmed=warmed, count=count, times_us=times_us))

@@ -200,7 +200,8 @@ class Session:
             self.pool.children.pop(name).release()
         for record in late:
             if self.pool.deadline - time.monotonic() < alone.LEAST_S:
-                record.fail("out_of_memory", f"{alone.NO_ROOM}, and no time was left to try it alone")
+                told = f": {record.message}" if record.message else ""
+                record.fail("out_of_memory", f"{alone.NO_ROOM}, and no time was left to try it alone{told}")
             elif self.prepare_again(plan, record):
                 self.judge_one(plan, record)
                 if record.standing:

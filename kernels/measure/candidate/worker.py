@@ -95,6 +95,7 @@ class Worker:
         self.recompiled = 0
         self.opened = False
         self.roomy = False
+        self.turn_bytes = 0.0  # that must be free before a turn, where all that others hold is given back between them
 
     def prepare(self, request: Prepare) -> Prepared:
         """Build, call once, check."""
@@ -209,11 +210,13 @@ class Worker:
 
         Where the others' contexts leave less than was free before them, until it gets no more.
         """
-        if not request.crowded:
-            return
+        if request.crowded:
+            self._await_bytes(request.free_bytes)
+
+    def _await_bytes(self, wanted: float) -> None:
         most, since = 0, time.monotonic()
         self.channel.send(Waiting())
-        while (free := torch.cuda.mem_get_info()[0]) < request.free_bytes and time.monotonic() - since < STEADY_S:
+        while (free := torch.cuda.mem_get_info()[0]) < wanted and time.monotonic() - since < STEADY_S:
             if free > most:
                 most, since = free, time.monotonic()
             time.sleep(0.05)
@@ -238,6 +241,7 @@ class Worker:
         """Make the input sets and run; the estimated times of one call, per task."""
         told = request.sets_bytes if request.sets_bytes is not None else self.checker.memory_bytes
         share = told / max(1, len(self.tasks))
+        self.turn_bytes = request.turn_bytes
         for task in self.tasks:
             size = tensors.set_bytes(task.region, task.sizes)
             task.sets = tensors.set_count(size, self.l2_bytes, share)
@@ -258,6 +262,8 @@ class Worker:
     @contextlib.contextmanager
     def _rotating(self, task: Task) -> Iterator[Sampling]:
         """The task's input sets. Those of a lean task are there for this turn alone, with all that it can give back."""
+        if task.lean and self.checker.on_gpu:  # what another has just given back is not free at once
+            self._await_bytes(self.turn_bytes)
         if self.evict is None:
             self.evict = timing.Flush(self.l2_bytes, self.checker.device)
         if task.rotation is None:
