@@ -11,6 +11,7 @@ from kernels.libraries import fits
 from kernels.libraries.adapters.operands import completed
 from kernels.libraries.facts import facts_of
 from kernels.libraries.launchers import Launcher
+from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.products import PRODUCTS
 from kernels.libraries.patterns.rows import ROWS
 from kernels.libraries.patterns.tails import tail
@@ -130,7 +131,7 @@ def matches(graph: Graph, library_matches: Iterable[Match]) -> tuple[Match, ...]
     """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, and the
     region as a whole.
     """
-    known = tuple(library_matches)
+    known = narrowed(graph, tuple(library_matches))
     launched = (m for k in LAUNCHERS for m in k.matches(graph, known))
     return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in known))
 

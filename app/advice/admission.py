@@ -53,7 +53,7 @@ def _refuse_beaten(option: Option, keep: Option | None, options: Sequence[Option
         return option
     name = "what runs now" if best is keep else best.alternative.candidate.removeprefix("library:")
     reason = f"{name} is at hand, and this is not predicted {case.settings.install_margin:.0%} faster"
-    return _without(option, reason)
+    return refuse(option, reason)
 
 
 def _same(one: Option, other: Option) -> bool:
@@ -96,10 +96,10 @@ def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case, now: _
         unseen = tuple(criteria[c.name].holds for c in (library_covers, compile_fuses, several_shapes))
         if unseen != (False, False, True):
             reason = "without sizes, Triton takes all three: no library, nothing fused, several shapes"
-    return _without(option, reason) if reason else option
+    return refuse(option, reason) if reason else option
 
 
-def _without(option: Option, reason: str) -> Option:
+def refuse(option: Option, reason: str) -> Option:
     """Not admitted, for this reason. Spelled out: a verdict is asked for thousands of times, and `replace` is slow."""
     old = option.alternative
     note = f"{old.note}; {reason}" if old.note else reason

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.advice.criteria import CRITERIA, kernel_problem, worth_it
 from app.advice.launches import launch_bound
-from app.advice.model import Advice, Alternative, Change, Criterion, Tool
+from app.advice.model import Advice, Alternative, Change, Criterion, Tool, WorthInstalling
 from app.advice.rule import step_speedup
 from app.estimate.range import Range
 from app.objects import advice as objects
@@ -86,12 +86,19 @@ def advice_from_json(data: Mapping[str, Any]) -> Advice:
     known = {f.name for f in fields(Advice)}
     body = {k: v for k, v in data.items() if k in known}
     body["criteria"] = tuple(Criterion(**c) for c in body.get("criteria", ()))
+    body["worth_installing"] = tuple(_worth_installing(w) for w in body.get("worth_installing") or ())
     body["would_change"] = tuple(Change(**c) for c in body.get("would_change") or ())
     body["alternatives"] = tuple(
         Alternative(**{**a, "time_us": _range(a.get("time_us"))}) for a in body.get("alternatives", ())
     )
     spans = {k: _range(body.get(k)) for k in ("region_speedup", "step_speedup")}
     return Advice(**{**body, **spans, "notes": tuple(body.get("notes", ()))})
+
+
+def _worth_installing(data: Mapping[str, Any]) -> WorthInstalling:
+    time_us = _range(data["time_us"])
+    assert time_us is not None
+    return WorthInstalling(**{**data, "time_us": time_us, "speedup": _range(data.get("speedup"))})
 
 
 def _range(data: Mapping[str, float] | None) -> Range | None:

@@ -55,6 +55,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class WorthInstalling:
+    """A library call that is predicted to win over what is advised, of a package that is not installed here.
+
+    install: the command that gets it. speedup: predicted time as advised over its own.
+    """
+
+    candidate: str
+    package: str
+    install: str
+    call: str
+    time_us: Range
+    speedup: Range | None
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """What to do about a region, and why."""
 
@@ -72,4 +87,5 @@ class Advice:
     validation: dict[str, Any] | None = None
     notes: tuple[str, ...] = field(default=())
     would_change: tuple[Change, ...] = ()  # nearest first
+    worth_installing: tuple[WorthInstalling, ...] = ()  # to try: the fastest first
     prediction: Literal["oracle", "rules"] | None = None  # whose kernels torch.compile's time is of

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.advice import wording
-from app.advice.admission import admit, at_hand
+from app.advice.admission import admit, at_hand, refuse
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
 from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library
 from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import known_covers
-from app.advice.model import EFFORT_ORDER, Advice, Criterion
+from app.advice.model import EFFORT_ORDER, Advice, Criterion, WorthInstalling
 from app.advice.options import Option, no_triton, nothing_to_compute, options
 from app.estimate import predict
 from app.estimate.facts import Cover, RegionFacts
@@ -28,6 +28,10 @@ from profiler.region.model import Workload
 
 MODE_ORDER = ("default", "reduce-overhead", "max-autotune", "generated", "custom")
 """Within one tool: what is less trouble first."""
+
+NOT_HERE = "not installed here: worth installing to try"
+
+INSTALL_FIRST = "a package that can be installed does it: try that before a kernel is written"
 
 MEMORY_NOTE = ("the objective is memory: the choice went by the bytes that are written on the way",)
 
@@ -101,15 +105,27 @@ def rates_of(workload: Workload) -> Rates:
     return TRACED if workload.observed else FITTED
 
 
+def _without_missing(option: Option, missing: Option) -> Option:
+    """A call that is not here is not taken, and no kernel is to be written where it can be had."""
+    if option is missing:
+        return refuse(option, NOT_HERE)
+    to_write = option.alternative.mode == "custom" and option.alternative.admitted
+    return refuse(option, INSTALL_FIRST) if to_write else option
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rule takes, from which options, and which part of the rule took it (`why`)."""
+    """What the rule takes, from which options, and which part of the rule took it (`why`).
+
+    missing: what it would take if their packages were installed here, the best first.
+    """
 
     case: Case
     criteria: tuple[Criterion, ...]
     options: tuple[Option, ...]
     chosen: Option
     why: str
+    missing: tuple[Option, ...] = ()
 
 
 def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
@@ -122,7 +138,12 @@ def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
     case = replace(case, reachable=min(others, default=None))
     criteria = {c.name: c(case) if c.moves_with_step else first[c.name] for c in CRITERIA}
     chosen, why = _choose(judged, criteria, case, objective)
-    return Verdict(case, tuple(criteria.values()), judged, chosen, why)
+    missing: list[Option] = []
+    while on.facts.packages_known and not chosen.installed:
+        missing.append(chosen)
+        judged = tuple(_without_missing(o, chosen) for o in judged)
+        chosen, why = _choose(judged, criteria, case, objective)
+    return Verdict(case, tuple(criteria.values()), judged, chosen, why, tuple(missing))
 
 
 def case_of(on: DecisionInputs) -> Case:
@@ -254,7 +275,13 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     of the rest, and to save at least `win_step_share` of the step: over what runs now, or over the best of the rest
     where the kernel is still to be written. What cannot be called here, since its package is missing or another version
     has it, has to be `install_margin` faster. What is not here, a kernel to write or a package to install, has to win
-    by the slow end of its prediction, over a line's fast end: nothing has shown yet that it can be had.
+    by the slow end of its prediction, over a line's fast end: nothing has shown yet that it can be had. A kernel to
+    write is unproven, and stands behind all that can be launched in the place of what runs now whose range reaches its
+    own.
+
+    On this host's own GPU a package that is not installed is never advised: what wins so is said to be worth installing
+    to try, with the command, and the rule goes on without it and without a kernel to write. Of another device's host
+    nobody knows what it has.
     """
     settings = case.settings
     known = [o for o in admitted if metric(o) is not None]
@@ -267,6 +294,8 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
         margin = settings.win_margin if option.installed else max(settings.win_margin, settings.install_margin)
         if objective == "time" and _by_its_slow_end(option, case):
             least = math.inf if fallback is keep else _low(fallback)
+            if option.alternative.mode == "custom":  # nothing that runs may turn out to be as fast
+                least = min((_low(o) for o in known if o.at_hand and o is not keep), default=least)
             wins = _high(option) <= min((1 - margin) * (fallback.mid or 0.0), least)
         else:
             wins = value(metric, option) <= (1 - margin) * value(metric, fallback)
@@ -387,4 +416,17 @@ def _advice(on: Verdict, objective: str) -> Advice:
         floor_us=floor_us(shape.cost, case.device) if shape else None,
         device=case.device.name,
         notes=(*words.notes, *(MEMORY_NOTE if objective == "memory" else ())),
+        worth_installing=_worth_installing(on, objective),
     )
+
+
+def _worth_installing(on: Verdict, objective: str) -> tuple[WorthInstalling, ...]:
+    """Of what is missing, that of which a time is predicted, and a better one where the objective is time."""
+    covers = {c.candidate: c for c in on.case.covers}
+    advised = on.chosen.alternative.time_us
+    missing = [
+        WorthInstalling(a.candidate, cover.package, cover.install, a.call, a.time_us, speedup(advised, a.time_us))
+        for a in (o.alternative for o in on.missing)
+        if a.time_us is not None and (cover := covers.get(a.candidate)) is not None
+    ]
+    return tuple(w for w in missing if objective == "memory" or (w.speedup is not None and w.speedup.mid > 1))

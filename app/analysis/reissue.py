@@ -99,9 +99,10 @@ def keep_unless_same_inputs(standing: Advice, without: Advice, predicted: Advice
 
 def same_inputs(standing: Mapping[str, Any], without: Mapping[str, Any]) -> bool:
     """Whether two advices are the same in everything but notes, which the context adds to, what would change it, which
-    follows from the rest and has rounded figures, and whose kernels were predicted, which older ones do not tell.
+    follows from the rest and has rounded figures, and whose kernels were predicted and what is worth installing, which
+    older ones do not tell.
     """
-    aside = ("notes", "would_change", "prediction")
+    aside = ("notes", "would_change", "prediction", "worth_installing")
     one, other = ({k: v for k, v in advice.items() if k not in aside} for advice in (standing, without))
     return _alike(one, other)
 

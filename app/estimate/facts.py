@@ -31,7 +31,7 @@ class Cover(Protocol):
     conditions: (text, holds or None where unknown). already: those operations are this call as they stand.
     operations: names of the operations that it replaces; whole: they are all there is. adapter: names the rewrite by
     which this program runs it, empty where a user has to write that. missing: why it cannot be called here, or "".
-    verdict: the catalogue's on the operation.
+    verdict: the catalogue's on the operation. install: the command that gets the package, "" where it is here.
     """
 
     @property
@@ -60,6 +60,8 @@ class Cover(Protocol):
     def missing(self) -> str: ...
     @property
     def verdict(self) -> str: ...
+    @property
+    def install(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,8 @@ class RegionFacts:
     causal order. sdpa: operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that
     moves. obstacles: what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its
     trace shows. prediction, recompiles: the oracle's answers, None where it was not asked or had none. compiled_total:
-    the prediction's kernels and calls at the heaviest binding, priced by the device's atlas.
+    the prediction's kernels and calls at the heaviest binding, priced by the device's atlas. packages_known: the device
+    is this host's own, so that a package that is not installed here cannot be called there.
     """
 
     name: str = "region"
@@ -213,6 +216,7 @@ class RegionFacts:
     communication: bool = False
     copies: bool = False
     waits_for_host: bool = False
+    packages_known: bool = False
     already_tuned: bool = False
     quantised: str = ""
     gemm_rows: int | None = None

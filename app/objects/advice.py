@@ -48,6 +48,20 @@ class Change(TypedDict):
     because: str
 
 
+class WorthInstalling(TypedDict):
+    """A library call that is predicted to win over what is advised, of a package that is not installed here.
+
+    install: the command that gets it. speedup: predicted time as advised over its own.
+    """
+
+    candidate: str
+    package: str
+    install: str
+    call: str
+    time_us: Range
+    speedup: Range | None
+
+
 class Advice(TypedDict):
     """What to do about a region, and why. validation: the measurement that it was issued again with.
 
@@ -69,6 +83,7 @@ class Advice(TypedDict):
     validation: Evidence | None
     notes: list[str]
     would_change: NotRequired[list[Change]]
+    worth_installing: NotRequired[list[WorthInstalling]]
     prediction: NotRequired[PredictionSource | None]
 
 

@@ -16,6 +16,7 @@ from kernels.libraries.facts import facts_of
 from kernels.libraries.model import Cover, Entry, Facts, least_version
 from kernels.libraries.operand_text import Spelling, atom, negated, shown
 from kernels.libraries.patterns.matrix_products import product_and_bias
+from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.recognised import recognised
 from kernels.libraries.patterns.terms import promoted
 from kernels.packages import install_command
@@ -32,7 +33,8 @@ NOT_MEASURED = "Not measured here: no adapter."
 
 def everything(graph: Graph, matches: Sequence[Match]) -> tuple[Match, ...]:
     """Every match of the region that an entry may cover, with the roles that the entries' calls name."""
-    return tuple(completed(graph, m) for m in (*activations(graph), *recognised(graph, matches)))
+    known = narrowed(graph, matches)
+    return tuple(completed(graph, m) for m in (*activations(graph), *recognised(graph, known)))
 
 
 def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:
@@ -83,6 +85,8 @@ def asked_of(graph: Graph, host: Host) -> Asked:
 
 def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
     """One entry against one match of its kind: whether each of its conditions holds, and the call as it would read."""
+    if entry.narrow and "narrow" in match.roles:
+        match = replace(match, roles={**match.roles, "x": match.roles["narrow"]})
     graph, host, working = asked.graph, asked.host, asked.working
     facts = facts_of(match, graph, host)
     conditions = tuple((c.text, c.test(facts)) for c in entry.all_conditions)

@@ -89,7 +89,8 @@ class Entry:
     forward_only, arch (least compute capability), dtypes (of the main operand) and conditions (sizes, layout, the rest)
     have to hold. targets: aten operations that are this call already; takes_dtype: it converts as it reads. alone: it
     counts only where the region is nothing else, since torch.compile fuses it with its neighbours. gpu_only: torch's
-    CPU does not have it; of other packages that is taken for granted.
+    CPU does not have it; of other packages that is taken for granted. narrow: it gives its result in f32 whatever it
+    reads, and so takes a loss's logits as they are before the text widens them.
     """
 
     candidate: str
@@ -112,6 +113,7 @@ class Entry:
     takes_dtype: bool = False
     alone: bool = False
     gpu_only: bool = False
+    narrow: bool = False
 
     @property
     def all_conditions(self) -> tuple[Condition, ...]:

@@ -22,6 +22,9 @@ import msgspec
 from kernels.host import Host
 from kernels.measure.model import USERS_KERNEL
 
+MOST_SAMPLES = 4
+"""Outputs of timed calls that a process keeps for the check after timing."""
+
 ToldStatus: TypeAlias = Literal[
     "unsupported", "not_installed", "error", "fault", "out_of_memory", "mismatch", "not_run"
 ]  # fmt: skip
@@ -180,7 +183,11 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class BindingCost(msgspec.Struct, frozen=True):
-    """What every implementation of the region needs at one binding, and what a check of one holds in memory."""
+    """What every implementation of the region needs at one binding, and what a check of one holds in memory.
+
+    set_bytes: of one input set. outputs_bytes: of all outputs that are not inputs; with gradients these too, and those
+    that come in from behind the region.
+    """
 
     bytes_touched: int
     flops: float
@@ -188,6 +195,7 @@ class BindingCost(msgspec.Struct, frozen=True):
     working_bytes: int
     set_bytes: int
     floor_us: float | None
+    outputs_bytes: int = 0
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -354,17 +362,30 @@ class PreparedTask(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """spent_s: seconds by what they went to. ablation: what came of launching nothing, "" where not tried."""
+    """spent_s: seconds by what they went to. ablation: what came of launching nothing, "" where not tried.
+
+    held_bytes: of the GPU, that this process keeps when it has given back all that it can.
+    """
 
     tasks: list[PreparedTask]
     spent_s: dict[str, float]
     ablation: str = ""
+    held_bytes: int = 0
 
 
 class Warm(Request, frozen=True, tag="warm"):
-    """Make the input sets, and run for that many ms of GPU time."""
+    """Make the input sets, and run for that many ms of GPU time.
+
+    sets_bytes: for the input sets of all tasks; None: as `Prepare` said of memory. in_turns: give all memory back
+    behind every turn, and wait before it until turn_bytes are free. samples: copies of outputs of timed calls that may
+    be kept.
+    """
 
     ms: float
+    sets_bytes: float | None = None
+    in_turns: bool = False
+    samples: int = MOST_SAMPLES
+    turn_bytes: float = 0.0
 
 
 class Warmed(msgspec.Struct, frozen=True):

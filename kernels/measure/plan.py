@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from kernels.measure.memory import Need
 from kernels.measure.messages import Card, Offered, Planned, Shape, UserKernel
 from kernels.measure.records import INTERPRETER_LOOSEST, Record, label_of
 from kernels.measure.stats import least_possible_us
@@ -34,6 +35,7 @@ class Plan:
             least_possible_us(b.bytes_touched, b.flops, b.matmul_dtype, known) if known else 0.0
             for b in answer.bindings
         ]
+        self.costs = answer.bindings
         self.working_bytes = max((b.working_bytes + b.set_bytes for b in answer.bindings), default=0)
 
     @property
@@ -98,6 +100,21 @@ class Plan:
         """Without a GPU, the region with f32 where it has bf16; [] where there is no bf16."""
         wide = self.reduced_wide
         return [Shape(wide, {})] if self.device is None and wide is not None and wide != self.reduced else []
+
+    def need(self, record: Record) -> Need:
+        """What the candidate needs of the card, as it measured; without a GPU all that the text's operations write."""
+        peaks = [*record.peak_bytes, *[None] * len(self.costs)]
+        calls = [
+            max(0, peak - cost.set_bytes) if peak is not None else cost.working_bytes
+            for peak, cost in zip(peaks, self.costs, strict=False)
+        ]
+        return Need(
+            record.name,
+            inputs_bytes=sum(c.set_bytes for c in self.costs),
+            call_bytes=max(calls, default=0),
+            outputs_bytes=max((c.outputs_bytes for c in self.costs), default=0),
+            held_bytes=record.held_bytes,
+        )
 
     def eager_tasks(self, tool: str) -> list[int]:
         """For each of a tool's tasks, the number of eager's task on the same region."""

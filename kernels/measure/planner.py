@@ -135,7 +135,16 @@ def _binding(region: Region, sizes: Mapping[str, int], graph: Graph, card: Card 
         working_bytes=sum(t.bytes for o in graph.operations for t in o.writes),
         set_bytes=tensors.set_bytes(region, sizes),
         floor_us=floor_us(_unmasked(counted, graph, certain), known) if known else None,
+        outputs_bytes=_outputs_bytes(graph),
     )
+
+
+def _outputs_bytes(graph: Graph) -> int:
+    """Of what a call gives, inputs that it returns left out; with gradients, of those from behind the region too."""
+    given = {t.storage for _, t in graph.inputs}
+    written = {t.storage: t.bytes for t in graph.output_tensors if t.storage not in given}
+    named = {i.name for i in graph.region.inputs}
+    return sum(written.values()) + sum(t.bytes for name, t in graph.inputs if name not in named)
 
 
 def _fastest_dtype(region: Region, written: str | None) -> str | None:

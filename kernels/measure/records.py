@@ -42,6 +42,7 @@ class Record:
     compile_s: float | None = None
     spent_s: dict[str, float] = field(default_factory=dict)  # of preparing: context, build, first calls, checks, ...
     peak_bytes: list[int | None] = field(default_factory=list)
+    held_bytes: int = 0
     cases: list[list[Case]] = field(default_factory=list)
     mutated: list[list[str]] = field(default_factory=list)
     unable: list[str] = field(default_factory=list)  # what Triton's interpreter could not compute of each task
@@ -78,6 +79,7 @@ class Record:
         """The worker's answer to `Prepare`."""
         self.compile_s = sum(t.compile_s for t in prepared.tasks)
         self.peak_bytes = [t.peak_bytes for t in prepared.tasks]
+        self.held_bytes = max(0, prepared.held_bytes)
         self.cases = [t.cases for t in prepared.tasks]
         self.mutated = [t.mutated for t in prepared.tasks]
         self.unable = [t.unable for t in prepared.tasks]

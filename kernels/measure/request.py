@@ -22,7 +22,10 @@ WORK_FOLDER = "tritonworthy-turn-"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds a child may take in each phase (waiting for the GPU not counted) before it counts as hung."""
+    """Seconds a child may take in each phase (waiting for the GPU not counted) before it counts as hung.
+
+    card_bytes: take the card for one with so many bytes free; None for what it has.
+    """
 
     start_s: float = 60.0  # imports of the process that the children are forked from
     plan_s: float = 60.0
@@ -32,6 +35,7 @@ class Limits:
     finish_s: float = 30.0
     kernel_s: float = 120.0  # as prepare_s, for the user's own kernel
     kernel_memory_bytes: int = 32 * 2**30  # private memory of the host, for the same
+    card_bytes: int | None = None
     log_bytes: int = 64 * 1024  # kept of what a child prints
     message_bytes: int = 8 * 1024 * 1024  # one answer; more is a broken protocol
 

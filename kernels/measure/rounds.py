@@ -11,6 +11,7 @@ from functools import partial
 from kernels.measure import conditions, records, stats
 from kernels.measure.conditions import Reading, RoundReading
 from kernels.measure.crosscheck import scatter
+from kernels.measure.memory import Schedule
 from kernels.measure.messages import Case, Finish, Finished, Round, RoundTimes, Warm, Warmed
 from kernels.measure.plan import Plan
 from kernels.measure.processes.child_pool import ChildPool
@@ -31,13 +32,15 @@ READ_EVERY = 3  # rounds, where a reading takes longer
 NOT_CHECKED_AGAIN = "the timed calls' outputs were not checked again"
 
 
-def measure(pool: ChildPool, plan: Plan, read: Callable[[], Reading] = Reading) -> str:
+def measure(
+    pool: ChildPool, plan: Plan, read: Callable[[], Reading] = Reading, schedule: Schedule | None = None
+) -> str:
     """Rounds over all standing candidates, in a new order each round; those that came through get status ok.
 
-    read: the GPU's state now; rounds in which it was slowed are left out. Returns why this machine is not fit to
-    measure, "" where it is.
+    read: the GPU's state now; rounds in which it was slowed are left out. schedule: who holds memory meanwhile; None:
+    each as it was told when it was prepared. Returns why this machine is not fit to measure, "" where it is.
     """
-    estimates = _warm(pool, len(plan.sizes))
+    estimates = _warm(pool, len(plan.sizes), schedule)
     readings: list[tuple[int, Reading]] = []
     every = 1
     count = len(plan.sizes)
@@ -89,12 +92,17 @@ def _weed(pool: ChildPool, readings: list[tuple[int, Reading]], done: int) -> st
     return unfit.reason
 
 
-def _warm(pool: ChildPool, count: int) -> dict[str, list[float]]:
+def _warm(pool: ChildPool, count: int, schedule: Schedule | None) -> dict[str, list[float]]:
     """Input sets made, clocks up: candidate -> µs that one call takes of a turn, per binding."""
     times_us: dict[str, list[float]] = {}
     standing = pool.standing()
     for record in standing:
-        warmed = pool.ask_one(record, Warm(WARM_MS / len(standing)), Warmed)
+        request = Warm(WARM_MS / len(standing))
+        if schedule is not None:
+            sets = schedule.sets_bytes.get(record.name)
+            turn_bytes = schedule.turn_bytes.get(record.name, 0.0)
+            request = Warm(request.ms, sets, schedule.in_turns, schedule.samples, turn_bytes)
+        warmed = pool.ask_one(record, request, Warmed)
         if warmed is not None:
             pool.guarded(record, partial(_take_estimates, warmed=warmed, count=count, times_us=times_us))
     return times_us

@@ -11,13 +11,14 @@ import datetime
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
 import msgspec
 
 from kernels.host import probe_host
-from kernels.measure import conditions, outcome, records, rounds
+from kernels.measure import alone, conditions, memory, outcome, records, rounds
 from kernels.measure.conditions import Reading
 from kernels.measure.gpu_lock import somebody_measures
 from kernels.measure.messages import MakePlan, PlanAnswer, Prepare, Prepared
@@ -118,6 +119,9 @@ class Session:
         self.execute = False
         self.early: EarlyChildren | None = None
         self.asked: dict[str, Prepare] = {}
+        self.turn_file = ""
+        self.fork_server: ForkServer | None = None
+        self.waiting: list[str] = []  # names of those that are timed when the others have left the card
 
     def run(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
         self.pool.tell("plan", 0.0, "starting")
@@ -131,22 +135,94 @@ class Session:
             self.pool.tell("plan", 0.04, "waiting for the GPU")
             stack.enter_context(self.pool.exclusive_gpu(plan.device.uuid or str(plan.device.index)))
         with tempfile.TemporaryDirectory(prefix=WORK_FOLDER) as folder:
+            self.turn_file = shared.turn if shared else os.path.join(folder, "turn")
+            if refused := self.too_large(plan):
+                for record in self.pool.records:
+                    record.message = record.message or "not tried: the region alone exceeds the card"
+                return self.unmeasured(refused, remaining="not_run")
             self.start(fork_server, plan)
-            self.prepare(plan, shared.turn if shared else os.path.join(folder, "turn"))
+            self.prepare(plan)
             self.judge(plan)
             if plan.device is None:
                 return self.without_gpu(plan)
             card = plan.device.index
             with self.pool.turn_alone(shared):
                 self.pool.conditions["before"] = self.read(card)
-                unfit = rounds.measure(self.pool, plan, lambda: self.read(card))
+                unfit = self.measure(plan, lambda: self.read(card))
                 self.pool.conditions["after"] = self.read(card)
             if unfit:
                 for record in self.pool.records:
                     record.status = "correct" if record.status == "ok" else record.status
                 return self.unmeasured(f"this machine is not fit to measure, because {unfit}", remaining="not_run")
             rounds.finish(self.pool, plan)
+            with self.pool.turn_alone(shared):
+                self.measure_alone(plan)
         return self.with_gpu(plan)
+
+    def measure(self, plan: Plan, read: Callable[[], conditions.Reading] = conditions.Reading) -> str:
+        """Time those that stand, together or in turns. Why this machine is not fit to measure, "" where it is."""
+        made = self.schedule(plan)
+        for name in made.alone if made is not None else ():
+            self.pool.children.pop(name).release()
+            self.waiting.append(name)
+        if made is not None and made.remark:
+            self.pool.conditions.setdefault("warnings", []).append(made.remark)
+        return rounds.measure(self.pool, plan, read, made)
+
+    def schedule(self, plan: Plan) -> memory.Schedule | None:
+        """Who holds memory while they are timed, by what each measured that it needs; None where nothing limits it."""
+        needs = [plan.need(r) for r in self.pool.standing()]
+        if self.limits.card_bytes is not None:
+            return memory.schedule(needs, self.limits.card_bytes)
+        if plan.device is None:
+            return None
+        card = plan.device
+        used = self.modules.read(card.index, []).get("memory_used_mib")
+        free = memory.free_of(card.memory_bytes, used, card.free_bytes, needs)
+        if self.request.shared is not None:
+            free = min(free, MEMORY_SHARE * card.free_bytes / self.request.shared.parts)
+        return memory.schedule(needs, free)
+
+    def too_large(self, plan: Plan) -> str:
+        """Why the region cannot be measured on this card, "" where it may fit."""
+        if plan.device is None:
+            return ""
+        free = self.limits.card_bytes if self.limits.card_bytes is not None else plan.device.free_bytes
+        return memory.too_large(plan.costs, [records.label_of(s) for s in plan.sizes], free)
+
+    def measure_alone(self, plan: Plan) -> None:
+        """What did not fit on the card next to the others, once these have left it."""
+        late = [r for r in self.pool.records if r.name in self.waiting or r.status == "out_of_memory"]
+        if not late:
+            return
+        reference = alone.reference_of(self.pool.records)
+        for name in [n for n in self.pool.children if reference is None or n != reference.name]:
+            self.pool.children.pop(name).release()
+        for record in late:
+            if self.pool.deadline - time.monotonic() < alone.LEAST_S:
+                told = f": {record.message}" if record.message else ""
+                record.fail("out_of_memory", f"{alone.NO_ROOM}, and no time was left to try it alone{told}")
+            elif self.prepare_again(plan, record):
+                self.judge_one(plan, record)
+                if record.standing:
+                    alone.measure(self.pool, plan, record, reference)
+            elif record.status == "out_of_memory":
+                record.remark(alone.ALONE)
+            if record.name in self.pool.children:
+                self.pool.children.pop(record.name).release()
+
+    def prepare_again(self, plan: Plan, record: Record) -> bool:
+        """In a new process, with nobody else at work on the card. Whether it came through."""
+        if record.name in self.pool.children:
+            self.pool.children.pop(record.name).release()
+        record.status, record.message = "not_run", ""
+        self.fork(record)
+        self.ask_prepare(plan, record, 1)
+        self.pool.wait([self.pool.children[record.name]])
+        prepared = self.pool.answer(record, Prepared)
+        if prepared is not None:
+            record.take_prepared(prepared)
+        return prepared is not None
 
     def begin_early(self, fork_server: ForkServer) -> None:
         """Workers for the candidates that there will be, made while these are not known yet."""
@@ -241,7 +317,23 @@ class Session:
         }
         return {k: os.path.join(folder, v) for k, v in names.items()}
 
+    def fork(self, record: Record, early: Child | None = None) -> None:
+        """A process for the candidate. early: one that was made before it was known for whom."""
+        assert self.fork_server is not None
+        child = early or self.fork_server.fork(
+            record.name,
+            self.modules.worker,
+            env=self.cache_env(),
+            execute=self.execute,
+            limit=self.limits.message_bytes,
+        )
+        self.pool.children[record.name] = child
+        if is_users_kernel(record.name):
+            memory_bytes = min(self.limits.kernel_memory_bytes, host_memory_bytes() // 2)
+            impose(child.pid, ChildLimits(self.limits.kernel_s, memory_bytes=memory_bytes))
+
     def start(self, fork_server: ForkServer, plan: Plan) -> None:
+        self.fork_server = fork_server
         warm_workers, fork_server.warm_workers = fork_server.warm_workers, None
         usable = warm_workers is not None and plan.device is not None and plan.device.index == 0 and not self.execute
         for record in self.pool.records:
@@ -255,52 +347,43 @@ class Session:
                     "not_run", "not checked: no smaller sizes at which the region still fits together were found"
                 )
                 continue
-            early = warm_workers.take(record.name) if warm_workers is not None and usable else None
-            self.pool.children[record.name] = early or fork_server.fork(
-                record.name,
-                self.modules.worker,
-                env=self.cache_env(),
-                execute=self.execute,
-                limit=self.limits.message_bytes,
-            )
-            if is_users_kernel(record.name):
-                memory_bytes = min(self.limits.kernel_memory_bytes, host_memory_bytes() // 2)
-                limits = ChildLimits(self.limits.kernel_s, memory_bytes=memory_bytes)
-                impose(self.pool.children[record.name].pid, limits)
+            self.fork(record, warm_workers.take(record.name) if warm_workers is not None and usable else None)
         if warm_workers is not None:
             warm_workers.close()
 
-    def prepare(self, plan: Plan, turn: str) -> None:
-        """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""
-        count = max(1, len(self.pool.children))
+    def ask_prepare(self, plan: Plan, record: Record, count: int) -> None:
+        """count: how many prepare at once. Where not all fit into memory, each waits until it has the GPU alone."""
         device = plan.device
         parts = self.request.shared.parts if self.request.shared else 1
         memory_bytes = MEMORY_SHARE * device.free_bytes / parts if device else 0.0
-        crowded = device is not None and count * plan.working_bytes > memory_bytes
-        roomy = device is not None and CHECKING * count * plan.working_bytes < memory_bytes
+        request = Prepare(
+            candidate=record.name,
+            tasks=plan.tasks(record.checked_as),
+            device=f"cuda:{device.index}" if device else "cpu",
+            seed=self.request.seed,
+            turn=self.turn_file,
+            memory_bytes=memory_bytes / count if device else float(2**31),
+            l2_bytes=device.l2_bytes if device else 0.0,
+            compile_workers=self.request.compile_workers,
+            crowded=device is not None and count * plan.working_bytes > memory_bytes,
+            free_bytes=memory_bytes,
+            env=self.cache_env(),
+            roomy=device is not None and CHECKING * count * plan.working_bytes < memory_bytes,
+            registry=self.modules.registry,
+            kernel=self.request.kernel if is_users_kernel(record.name) else None,
+            refilled=self.request.kernel is not None,
+        )
+        autotunes = "autotune" in record.name or "autotune" in record.note
+        limit_s = self.limits.autotune_s if autotunes else self.limits.prepare_s
+        limit_s = self.limits.kernel_s if is_users_kernel(record.name) else limit_s
+        self.pool.children[record.name].ask(request, limit_s)
+        self.asked[record.name] = request
+
+    def prepare(self, plan: Plan) -> None:
+        """All at once: compiling is the CPU's work; checks and autotuning take turns on the GPU by the lock `turn`."""
+        count = max(1, len(self.pool.children))
         for record in self.pool.alive():
-            autotunes = "autotune" in record.name or "autotune" in record.note
-            request = Prepare(
-                candidate=record.name,
-                tasks=plan.tasks(record.checked_as),
-                device=f"cuda:{device.index}" if device else "cpu",
-                seed=self.request.seed,
-                turn=turn,
-                memory_bytes=memory_bytes / count if device else float(2**31),
-                l2_bytes=device.l2_bytes if device else 0.0,
-                compile_workers=self.request.compile_workers,
-                crowded=crowded,
-                free_bytes=memory_bytes,
-                env=self.cache_env(),
-                roomy=roomy,
-                registry=self.modules.registry,
-                kernel=self.request.kernel if is_users_kernel(record.name) else None,
-                refilled=self.request.kernel is not None,
-            )
-            limit_s = self.limits.autotune_s if autotunes else self.limits.prepare_s
-            limit_s = self.limits.kernel_s if is_users_kernel(record.name) else limit_s
-            self.pool.children[record.name].ask(request, limit_s)
-            self.asked[record.name] = request
+            self.ask_prepare(plan, record, count)
         done = 0
 
         def told(child: Child) -> None:
@@ -321,6 +404,9 @@ class Session:
                 prepared = self.pool.answer(record, Prepared)
                 if prepared is not None:
                     record.take_prepared(prepared)
+        for record in [r for r in self.pool.records if r.status == "out_of_memory" and r.name in self.pool.children]:
+            if self.pool.deadline - time.monotonic() > alone.LEAST_S:
+                self.prepare_again(plan, record)  # the others are done, and have given back what they could
         self.pool.conditions["prepare_s"] = {r.name: r.spent_s for r in self.pool.records if r.spent_s}
 
     def judge(self, plan: Plan) -> None:
@@ -329,28 +415,31 @@ class Session:
         if eager is not None and eager.cases:
             self.pool.guarded(eager, lambda r: records.judge_record(r, r.cases, None, plan.labels(r.tool)))
             self.pool.guarded(eager, self.warn_of_blind_spot)
-        base = eager if eager is not None and eager.cases else None
         for record in self.pool.records:
-            if record is eager or not record.cases:
-                continue
-            picks = plan.eager_tasks(record.checked_as)
-            cases = [base.cases[n] for n in picks] if base else None
-            mutated = [base.mutated[n] for n in picks] if base else None
-            self.pool.guarded(
-                record,
-                partial(
-                    records.judge_record, eager=cases, eager_mutated=mutated, labels=plan.labels(record.checked_as),
-                    loosest=plan.loosest(record.checked_as),
-                ),
-            )  # fmt: skip
-            if base is not None and is_users_kernel(record.name) and record.status == "mismatch":
-                check_wider(self.pool, plan, record, base, self.asked[record.name])
-            records.prove_needed(record)
-            if base is None and record.standing:
-                record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")
+            if record is not eager and record.cases:
+                self.judge_one(plan, record)
         for record in self.pool.records:
             if record.name in self.pool.children and not record.standing:
                 self.pool.children[record.name].kill()
+
+    def judge_one(self, plan: Plan, record: Record) -> None:
+        """Against eager's errors; those of eager itself by its type's rounding alone."""
+        base = next((r for r in self.pool.records if r.tool == "eager" and r.cases and r is not record), None)
+        picks = plan.eager_tasks(record.checked_as)
+        cases = [base.cases[n] for n in picks] if base else None
+        mutated = [base.mutated[n] for n in picks] if base else None
+        self.pool.guarded(
+            record,
+            partial(
+                records.judge_record, eager=cases, eager_mutated=mutated, labels=plan.labels(record.checked_as),
+                loosest=plan.loosest(record.checked_as),
+            ),
+        )  # fmt: skip
+        if base is not None and is_users_kernel(record.name) and record.status == "mismatch":
+            check_wider(self.pool, plan, record, base, self.asked[record.name])
+        records.prove_needed(record)
+        if base is None and record.standing and record.tool != "eager":
+            record.remark("eager gave no result to compare errors with: judged by the type's rounding alone")
 
     def warn_of_blind_spot(self, eager: Record) -> None:
         """What the check of this region could not see."""

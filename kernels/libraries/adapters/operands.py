@@ -66,14 +66,15 @@ def _groups(graph: Graph, match: Match) -> Mapping[str, Role]:
 
 
 def _logits(graph: Graph, match: Match) -> Mapping[str, Role]:
-    """The logits in the dtype in which the text takes their loss: a loss of bf16 logits is rounded to bf16.
+    """The logits in the dtype in which the text takes their loss: a loss of bf16 logits is rounded to bf16 by most. As
+    `narrow` those before the text widens them, for calls that give the loss in f32 whatever they read.
 
     5.7e-4 from the f64 loss against 1.8e-6 for `cross_entropy((x @ w.t()).float(), t)`, liger_kernel 0.8.5 on an H200.
     """
     x = node_of(graph, match.roles.get("x"))
     casts = [] if x is None else [u for u in x.users if u.name in match.operations and is_call(u, "_to_copy")]
     wider = [c for c in casts if x is not None and value(c).dtype.itemsize > value(x).dtype.itemsize]
-    return {"x": wider[0].name} if wider else {}
+    return {"x": wider[0].name, "narrow": match.roles.get("x")} if wider else {}
 
 
 def _halves(graph: Graph, match: Match) -> Mapping[str, Role]:

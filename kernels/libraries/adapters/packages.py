@@ -79,16 +79,22 @@ def softmax(function: Function, *, takes_dim: bool = False) -> Maker:
     return maker
 
 
-def loss(function: Function, *, overwrites: bool = False) -> Maker:
-    """function(x, target, reduction, ignore_index), told where it overwrites whether x is read again."""
+def loss(function: Function, *, overwrites: bool = False, narrow: torch.dtype | None = None) -> Maker:
+    """function(x, target, reduction, ignore_index), told where it overwrites whether x is read again.
+
+    narrow: it is given logits as they are before the text widens them, and gives their loss in this dtype; None: it
+    takes them as the text does.
+    """
 
     def maker(e: Editor, match: Match) -> torch.fx.Node:
-        x, target = e.need(match.roles["x"]), e.need(match.roles["target"])
+        as_given = narrow is not None and "narrow" in match.roles
+        x, target = e.need(match.roles["narrow" if as_given else "x"]), e.need(match.roles["target"])
         reduction = match.roles.get("reduction", "mean")
         rest: list[Any] = [reduction, match.roles.get("ignore_index", -100)]
         rest += [e.kept(x, match)] if overwrites else []
         made = e.call(function, x, target, *rest, like=x)
-        made.meta["val"] = x.meta["val"].new_empty(target.meta["val"].shape if reduction == "none" else ())
+        rows = target.meta["val"].shape if reduction == "none" else ()
+        made.meta["val"] = x.meta["val"].new_empty(rows, dtype=narrow if as_given else x.meta["val"].dtype)
         return made
 
     return maker
@@ -171,11 +177,12 @@ PACKAGES: Mapping[str, Maker] = {
     "liger_geglu": gate(liger.geglu, overwrites=True),
     "liger_rope": _rope,
     "liger_cross_entropy": loss(liger.cross_entropy, overwrites=True),
+    "liger_narrow_cross_entropy": loss(liger.narrow_cross_entropy, overwrites=True, narrow=torch.float32),
     "liger_fused_linear_cross_entropy": of_loss(liger.linear_cross_entropy),
     "quack_rmsnorm": norm(quack.rms_norm, own_dtype=True),
     "quack_layernorm": norm(quack.layer_norm, bias=True, own_dtype=True),
     "quack_softmax": softmax(quack.softmax),
-    "quack_cross_entropy": loss(quack.cross_entropy),
+    "quack_cross_entropy": loss(quack.cross_entropy, narrow=torch.float32),
     "quack_linear_cross_entropy": of_loss(quack.linear_cross_entropy),
     "quack_topk": top_k(quack.top_k, torch.int32),
     "quack_gemm_act": _quack_gemm_act,
@@ -196,7 +203,7 @@ PACKAGES: Mapping[str, Maker] = {
     "flash_attn": attention(flash.attention_2),
     "flash_attn_3": attention(flash.attention_3),
     "flash_attn_4": attention(flash.attention_4),
-    "flash_attn_cross_entropy": loss(flash.cross_entropy),
+    "flash_attn_cross_entropy": loss(flash.cross_entropy, narrow=torch.float32),
     "causal_conv1d": _causal_conv1d,
     "cut_cross_entropy": of_loss(flash.linear_cross_entropy),
 }

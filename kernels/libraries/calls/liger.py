@@ -92,6 +92,11 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, reduction: str, ignore_
     return liger_cross_entropy(logits, target, reduction=reduction, ignore_index=ignore_index)
 
 
+def narrow_cross_entropy(x: torch.Tensor, target: torch.Tensor, reduction: str, ignore_index: int, kept: bool) -> Any:
+    """The loss in f32, of logits that are not widened: it is rounded to their dtype on the way."""
+    return cross_entropy(x, target, reduction, ignore_index, kept).float()
+
+
 def linear_cross_entropy(
     x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, reduction: str, ignore_index: int
 ) -> Any:

@@ -18,6 +18,8 @@ LOSS, LINEAR = frozenset({"cross_entropy"}), frozenset({"linear_cross_entropy"})
 KL, PAIR = frozenset({"kl_div"}), frozenset({"pair_loss"})
 
 MEAN_OR_SUM = Condition("reduction mean or sum", lambda f: f.roles.get("reduction", "mean") in ("mean", "sum"))
+WIDENED = Condition("logits that the text widens", lambda f: "narrow" in f.roles)
+ROUNDED = Condition("a loss that may be rounded to the logits' dtype", lambda f: None)
 ROWS = rank("x", 2, "logits of [rows, classes]")
 FLAT = rank("x", 2, "two dimensions, [rows, classes]")
 
@@ -43,15 +45,21 @@ ENTRIES: tuple[Entry, ...] = (
         gives_up="the logits",         source="linkedin/Liger-Kernel ead96b61",
     ),
     Entry(
+        "library:liger_kernel.cross_entropy_narrow", "liger_kernel", LOSS, "liger_cross_entropy({x}, {target}).float()",
+        (TRAINING, ROWS, WIDENED, ROUNDED), (34,), dtypes=NO_DOUBLE, adapter="liger_narrow_cross_entropy", since="0.1",
+        note="Reads the logits as they are, and rounds each row's loss to their dtype.",
+        gives_up="the logits, and the loss's precision", source="linkedin/Liger-Kernel ead96b61", narrow=True,
+    ),
+    Entry(
         "library:quack.cross_entropy", "quack", LOSS, "quack.cross_entropy({x}, {target}, reduction={reduction!r})",
         (ROWS, multiple("classes in multiples of 8", 8, ("x", -1))), (34,), (9, 0), NO_DOUBLE,
         adapter="quack_cross_entropy", gives_up="CuTeDSL compiles at the first call",
-        source="quack-kernels 0.6.5; 605 µs for 8192x128256 on an H200",
+        source="quack-kernels 0.6.5; 605 µs for 8192x128256 on an H200", narrow=True,
     ),
     Entry(
         "library:flash_attn.cross_entropy", "flash_attn", LOSS,
         "flash_attn.ops.triton.cross_entropy.cross_entropy_loss({x}, {target})", (ROWS,), (34,), dtypes=NO_DOUBLE,
-        adapter="flash_attn_cross_entropy", source="Dao-AILab/flash-attention 0251105a",
+        adapter="flash_attn_cross_entropy", source="Dao-AILab/flash-attention 0251105a", narrow=True,
     ),
     Entry(
         "library:flag_gems.cross_entropy_loss", "flag_gems", LOSS,

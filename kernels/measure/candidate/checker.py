@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,8 +16,9 @@ from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.indices import reads_by_value
 from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
 from kernels.measure.candidate.room import rooms
+from kernels.measure.candidate.sampled_rows import rows_of, take
 from kernels.measure.candidate.samples import Sample, copied
-from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
+from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, of_rows, owned
 from kernels.measure.judge import AFTER_TIMING, remarkable
 from kernels.measure.messages import LEFT_RUNNING, Case, InRoom, Note, OutputError
 from kernels.measure.processes.channel import Channel
@@ -31,6 +32,7 @@ SLOW_CASE_S = 1.5  # a case slower than this is not repeated for every distribut
 SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.30 from 0.32
 MOST_SAMPLING_S = 2.0
 MOST_CHECKING_S = 2.0  # of one task's timed samples; the latest is checked whatever it takes
+MOST_ELEMENTS = 2**26  # of inputs and outputs together, in a reference of some rows
 ABLATION_SET = 3  # an input set that no case uses
 
 
@@ -47,6 +49,38 @@ FIRST = Draw()
 FRESH_SET = 2
 BEFORE_REFILL, REFILL = Draw(number=4), Draw(number=5)
 MOST_FORMER = 12  # former contents of an input set that are looked at: more than there are rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What outputs are held against. task, values: what the reference was computed of. text: what is to be said of it.
+
+    rows: numbers of the rows that it has, None for all; dims: which dimension of each output has them.
+    """
+
+    task: Task
+    values: list[torch.Tensor]
+    expected: Reference
+    text: str = ""
+    rows: list[int] | None = None
+    dims: tuple[int, ...] = ()
+
+    def of(self, outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """What of the outputs there is a reference for."""
+        if self.rows is None:
+            return outputs
+        return [take(o, dim, self.rows) for o, dim in zip(outputs, self.dims, strict=True)]
+
+    def with_the_rest(self, errors: list[OutputError], outputs: Sequence[torch.Tensor]) -> list[OutputError]:
+        """Of the rows without a reference it is known that they are finite, where the others are throughout."""
+        if self.rows is None:
+            return errors
+        return [
+            msgspec.structs.replace(e, misfits=infinite(o))
+            if o.dtype.is_floating_point and not e.misfits and bool(right.isfinite().all())
+            else e
+            for e, o, right in zip(errors, outputs, self.expected.outputs, strict=True)
+        ]
 
 
 class Checker:
@@ -88,22 +122,42 @@ class Checker:
         seed: int | None = None,
     ) -> list[torch.Tensor]:
         """One set of inputs; those of forward and backward require their gradients. seed: None for this candidate's."""
+        return list(self.one_by_one(region, sizes, scales, number, distribution, fresh, seed))
+
+    def one_by_one(
+        self,
+        region: Region,
+        sizes: Mapping[str, int],
+        scales: Mapping[str, float],
+        number: int = 0,
+        distribution: str = "normal",
+        fresh: Mapping[str, int] | None = None,
+        seed: int | None = None,
+    ) -> Iterator[torch.Tensor]:
+        """The same, each made when it is asked for."""
         seed = self.seed if seed is None else seed
-        made = tensors.input_set(region, sizes, self.device, seed, number, distribution, scales, fresh)
-        if region.requires_grad:
-            for value, item in zip(made, region.inputs, strict=True):
-                value.requires_grad_(item.requires_grad)
-        return made
+        made = tensors.one_by_one(region, sizes, self.device, seed, number, distribution, scales, fresh)
+        for value, item in zip(made, region.inputs, strict=True):
+            yield value.requires_grad_(item.requires_grad) if region.requires_grad else value
 
     def drawn(self, task: Task, draw: Draw) -> list[torch.Tensor]:
         """The inputs of a case."""
+        return list(self.drawn_one_by_one(task, draw))
+
+    def drawn_one_by_one(self, task: Task, draw: Draw) -> Iterator[torch.Tensor]:
+        """The same, each made when it is asked for."""
         fresh = dict.fromkeys(draw.fresh, FRESH_SET) or None
-        return self.inputs(task.region, task.sizes, task.scales, draw.number, draw.distribution, fresh)
+        return self.one_by_one(task.region, task.sizes, task.scales, draw.number, draw.distribution, fresh)
 
     def timed_inputs(self, task: Task, number: int, secret: int) -> list[torch.Tensor]:
         """Inputs of a timed call: of a seed that is drawn when they are made, and used for nothing else."""
         seed = tensors.seed_of(self.seed, "timed", secret)
         return self.inputs(task.region, task.sizes, task.scales, number=number, seed=seed)
+
+    def timed_one_by_one(self, task: Task, number: int, secret: int) -> Iterator[torch.Tensor]:
+        """The contents of `timed_inputs`, each made when it is asked for."""
+        seed = tensors.seed_of(self.seed, "timed", secret)
+        return self.one_by_one(task.region, task.sizes, task.scales, number=number, seed=seed)
 
     def cases(self, task: Task, thorough: bool, sensitivity: bool = False, refilled: bool = False) -> list[Case]:
         """Errors on several inputs: two seeds, all distributions, and each input changed alone (does it matter?).
@@ -148,27 +202,31 @@ class Checker:
         self.synchronize()
         check_kind(outputs, task, self.device)
         check_threads(running)
-        fresh = self.drawn(task, draw)
-        for item, used, original in zip(task.region.inputs, given, fresh, strict=True):
+        fresh: list[torch.Tensor] = []
+        for item, original in zip(task.region.inputs, self.drawn_one_by_one(task, draw), strict=True):
+            used = given.pop(0)
             if item.name not in task.mutated and not tensors.same_bits(used, original):
                 task.mutated.append(item.name)
-        del given
-        expected, against = self.reference(task, fresh)
+            del used
+            fresh.append(original)
+        seen = self.reference(task, fresh)
+        del fresh
         if task.random and draw == FIRST:
-            outputs, expected = self._more_samples(task, draw, outputs, expected)
+            outputs, expected = self._more_samples(task, draw, outputs, seen.expected)
+            seen = replace(seen, expected=expected)
         if draw.distribution == tensors.SPECIAL:  # only where NaN and infinities are is looked at
-            errors = compare(outputs, expected, task.random)
+            errors = compare(seen.of(outputs), seen.expected, task.random)
         else:
-            errors = self.against(task, outputs, expected, fresh)
+            errors = self.against(seen, outputs)
         repeats: bool | None = None
         if draw == FIRST and task.first is not None and not task.random:
             repeats = all(map(tensors.same_bits, task.first, outputs))
             if not repeats:
-                errors = worst([errors, self.against(task, task.first, expected, fresh)])
-        stale = compare(task.base, expected, task.random) if task.base is not None else None
+                errors = worst([errors, self.against(seen, task.first)])
+        stale = compare(seen.of(task.base), seen.expected, task.random) if task.base is not None else None
         kept_results = any(is_the_same(outputs, errors, former) for former in task.earlier)
         self._remember(task, outputs)
-        return Case(name, expected.precision, errors, against, repeats, stale, kept_results)
+        return Case(name, seen.expected.precision, errors, seen.text, repeats, stale, kept_results)
 
     def _remember(self, task: Task, outputs: tuple[torch.Tensor, ...]) -> None:
         """Copies of a case's outputs, as far as memory goes: what a later call returns is held against them."""
@@ -181,22 +239,22 @@ class Checker:
         self.rooms_s = 0.0
         ends = time.perf_counter() + MOST_CHECKING_S
         errors: list[list[OutputError]] = []
-        precision = against = ""
+        precision = text = ""
         kept_results = False
         for sample in task.samples.all():
             if errors and time.perf_counter() > ends:
                 break
             outputs = owned(sample.outputs, task)
             check_kind(outputs, task, self.device)
-            fresh = self.timed_inputs(task, sample.number, sample.secret)
-            expected, against = self.reference(task, fresh)
-            precision = expected.precision
-            errors.append(self.against(task, outputs, expected, fresh))
+            seen = self.reference(task, self.timed_inputs(task, sample.number, sample.secret))
+            precision, text = seen.expected.precision, seen.text
+            errors.append(self.against(seen, outputs))
+            del seen
             kept_results = kept_results or self._kept_while_timed(task, sample, outputs, errors[-1])
             self.free()
         if not errors:
             return []
-        return [Case(AFTER_TIMING, precision, worst(errors), against, kept=kept_results)]
+        return [Case(AFTER_TIMING, precision, worst(errors), text, kept=kept_results)]
 
     def _kept_while_timed(
         self, task: Task, sample: Sample, outputs: tuple[torch.Tensor, ...], errors: Sequence[OutputError]
@@ -209,8 +267,8 @@ class Checker:
         if any(is_the_same(outputs, errors, owned(other.outputs, task)) for other in others):
             return True
         for secret in task.former.get(sample.number, ())[:MOST_FORMER]:
-            expected, _ = self.reference(task, self.timed_inputs(task, sample.number, secret))
-            then = compare(outputs, expected, task.random)
+            seen = self.reference(task, self.timed_inputs(task, sample.number, secret))
+            then = compare(seen.of(outputs), seen.expected, task.random)
             if not any(is_wrong(then[number]) for number in wrong):
                 return True
         return False
@@ -248,7 +306,7 @@ class Checker:
                 break
             torch.manual_seed(tensors.seed_of(self.seed, "random", str(draw), number))
             made = owned(kept(task.call(*self.drawn(task, draw)), task), task)
-            again, _ = self.reference(task, self.drawn(task, draw))
+            again = self.reference(task, self.drawn(task, draw)).expected
             for n, (own, right) in drawn.items():
                 own.append(made[n].flatten())
                 right.append(again.outputs[n].flatten())
@@ -261,31 +319,62 @@ class Checker:
             ),
         )
 
-    def reference(self, task: Task, values: Sequence[torch.Tensor]) -> tuple[Reference, str]:
-        """float64; float32 where that does not fit; the program as written where neither can be had."""
+    def reference(self, task: Task, values: list[torch.Tensor]) -> Seen:
+        """float64; where that does not fit float64 of some rows, else float32; the program as written where none can
+        be had."""
         needs = [i.requires_grad for i in task.region.inputs]
-        for wide, text in ((torch.float64, ""), (torch.float32, "float64 did not fit: compared with float32")):
-            try:
-                return reference(task.built.module, values, needs, task.upstream, wide), text
-            except torch.OutOfMemoryError:
-                self.free()
-            except NoReferenceError as fault:
-                why = f"no float64 form ({fault}): compared with eager"
-                break
-        else:
-            why = "neither float64 nor float32 fit: compared with eager"
+        try:
+            return Seen(task, values, reference(task.built.module, values, needs, task.upstream))
+        except torch.OutOfMemoryError:
+            self.free()
+        except NoReferenceError as fault:
+            return self._as_written(task, values, f"no float64 form ({fault}): compared with eager")
+        if not task.random and (seen := self._of_some_rows(task, values)) is not None:
+            return seen
+        try:
+            wide = reference(task.built.module, values, needs, task.upstream, torch.float32)
+            return Seen(task, values, wide, "float64 did not fit: compared with float32")
+        except torch.OutOfMemoryError:
+            self.free()
+            return self._as_written(task, values, "neither float64 nor float32 fit: compared with eager")
+        except NoReferenceError as fault:
+            return self._as_written(task, values, f"no float64 form ({fault}): compared with eager")
+
+    def _as_written(self, task: Task, values: list[torch.Tensor], text: str) -> Seen:
         plain = as_call(task.built.module, task.region, task.upstream)
         outputs = owned(plain(*[v.detach().clone().requires_grad_(v.requires_grad) for v in values]), task)
-        return Reference(outputs, {}, "eager"), why
+        return Seen(task, values, Reference(outputs, {}, "eager"), text)
 
-    def against(
-        self, task: Task, outputs: Sequence[torch.Tensor], expected: Reference, values: Sequence[torch.Tensor]
-    ) -> list[OutputError]:
+    def _of_some_rows(self, task: Task, values: list[torch.Tensor]) -> Seen | None:
+        """None where the region does not treat its rows by themselves."""
+        if task.rows is None:
+            task.rows = rows_of(task.region, dict(task.sizes), self.device) or False
+        if not task.rows:
+            return None
+        rows = task.rows
+        elements = sum(v.numel() for v in values) + sum(o.numel() for o in task.built.outputs)
+        numbers = rows.some(MOST_ELEMENTS * rows.count // elements, tensors.seed_of(self.seed, "rows"))
+        some = of_rows(task, rows, numbers, self.device)
+        needs = [i.requires_grad for i in task.region.inputs]
+        taken = [
+            take(v, dim, numbers).requires_grad_(grad) for v, dim, grad in zip(values, rows.inputs, needs, strict=True)
+        ]
+        try:
+            expected = reference(some.built.module, taken, needs, some.upstream)
+        except (torch.OutOfMemoryError, NoReferenceError):
+            self.free()
+            return None
+        text = f"float64 did not fit: compared on {len(numbers):,} of {rows.count:,} rows"
+        return Seen(some, taken, expected, text, numbers, rows.outputs)
+
+    def against(self, seen: Seen, outputs: Sequence[torch.Tensor]) -> list[OutputError]:
         """The errors; by the room that roundings give them too, where rounding the result alone does not explain them.
 
-        values: what was computed. Once rooms took `MOST_ROOMS_S` there are none: the cases go on.
+        Once rooms took `MOST_ROOMS_S` there are none: the cases go on.
         """
-        errors = compare(outputs, expected, task.random)
+        task, expected = seen.task, seen.expected
+        picked = seen.of(outputs)
+        errors = seen.with_the_rest(compare(picked, expected, task.random), outputs)
         if expected.precision == "eager" or task.random or not any(map(remarkable, errors)):
             return errors
         if self.rooms_s > MOST_ROOMS_S:
@@ -295,7 +384,7 @@ class Checker:
         needs = [i.requires_grad for i in task.region.inputs]
         seed = tensors.seed_of(self.seed, "roundings") % 2**32
         try:
-            given = rooms(task.built.module, values, needs, task.upstream, expected, seed)
+            given = rooms(task.built.module, seen.values, needs, task.upstream, expected, seed)
         except (torch.OutOfMemoryError, NoReferenceError):
             self.free()
             return errors
@@ -304,7 +393,7 @@ class Checker:
             return errors
         finally:
             self.rooms_s += time.perf_counter() - started
-        return compare(outputs, expected, task.random, given)
+        return seen.with_the_rest(compare(picked, expected, task.random, given), outputs)
 
     def poison(self, task: Task) -> None:
         """Memory that the outputs are likely to get holds NaN: an element that is never written shows."""
@@ -330,6 +419,11 @@ class Checker:
     def note(self, message: str) -> None:
         """Tell the parent what is being done."""
         self.channel.send(Note(message))
+
+
+def infinite(output: torch.Tensor) -> int:
+    """How many elements are NaN or infinite."""
+    return sum(int((~piece.isfinite()).sum()) for piece in tensors.pieces(output))
 
 
 def check_threads(before: frozenset[int]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 import torch.fx
@@ -26,6 +26,7 @@ LARGE_DEFAULT = 32.0
 TINY = 1e-3
 UNBOUNDED_INDEX = 100  # integers of which the text gives no range
 MAX_SETS = 256
+PIECE = 2**28  # elements that are drawn at once
 
 CONTRACTIONS = frozenset({torch.mm, torch.matmul, torch.bmm, operator.matmul, F.linear, F.conv1d, F.conv2d, F.conv3d})
 TRANSPOSES = frozenset({"t", "transpose", "mT", "T", "contiguous", "permute"})
@@ -76,8 +77,22 @@ def input_set(
     fresh: Mapping[str, int] | None = None,
 ) -> list[torch.Tensor]:
     """One tensor per input, on the device. fresh: other set numbers for named inputs (the sensitivity check)."""
-    return [
-        one_input(
+    return list(one_by_one(region, sizes, device, seed, number, distribution, scales, fresh))
+
+
+def one_by_one(
+    region: Region,
+    sizes: Mapping[str, int],
+    device: str,
+    seed: int,
+    number: int = 0,
+    distribution: str = "normal",
+    scales: Mapping[str, float] | None = None,
+    fresh: Mapping[str, int] | None = None,
+) -> Iterator[torch.Tensor]:
+    """The same, each made when it is asked for: where a whole set more does not fit into memory."""
+    for item in region.inputs:
+        yield one_input(
             item,
             sizes,
             device,
@@ -86,8 +101,6 @@ def input_set(
             (scales or {}).get(item.name, 1.0),
             smallest_extent(region, sizes),
         )
-        for item in region.inputs
-    ]
 
 
 def smallest_extent(region: Region, sizes: Mapping[str, int]) -> int:
@@ -111,23 +124,47 @@ def one_input(
     shape = shape_of(item, sizes)
     if item.offsets is not None:
         return _offsets(item, shape, device, generator).to(tensor.dtype)
-    if item.ones is not None:
-        values = torch.rand(shape, device=device, generator=generator) < item.ones
-    elif item.dtype == "bool":
-        values = torch.rand(shape, device=device, generator=generator) < 0.5
-    elif item.dtype in FLOATING:
-        values = _floats(item, shape, device, generator, distribution, scale)
-    else:
-        values = _integers(item, shape, device, generator, index_bound)
     overlapping = item.strides is not None and any(
         stride == 0 and size > 1 for stride, size in zip(item.strides, shape, strict=True)
     )
+    if tensor.numel() > PIECE and not overlapping and not item.distinct and distribution != SPECIAL:
+        for piece in pieces(tensor):
+            piece.copy_(_drawn(item, piece.shape, device, generator, distribution, scale, index_bound))
+        return tensor
+    values = _drawn(item, shape, device, generator, distribution, scale, index_bound)
     if overlapping:
         # copy_ refuses several writes to one place: fill one element of each broadcast dimension
         index = tuple(slice(0, 1) if st == 0 else slice(None) for st in item.strides or ())
         tensor[index].copy_(values[index])
         return tensor
     return tensor.copy_(values)
+
+
+def pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Views of a tensor along its longest dimension, one of a small one: what is made of each is small next to all."""
+    if tensor.numel() <= PIECE:
+        return iter((tensor,))
+    longest = max(range(tensor.dim()), key=lambda d: tensor.shape[d])
+    step = max(1, PIECE // (tensor.numel() // tensor.shape[longest]))
+    return iter(torch.split(tensor, step, dim=longest))
+
+
+def _drawn(
+    item: Input,
+    shape: Sequence[int],
+    device: str,
+    generator: torch.Generator,
+    distribution: str,
+    scale: float,
+    index_bound: int,
+) -> torch.Tensor:
+    if item.ones is not None:
+        return torch.rand(shape, device=device, generator=generator) < item.ones
+    if item.dtype == "bool":
+        return torch.rand(shape, device=device, generator=generator) < 0.5
+    if item.dtype in FLOATING:
+        return _floats(item, shape, device, generator, distribution, scale)
+    return _integers(item, shape, device, generator, index_bound)
 
 
 def _floats(
@@ -214,12 +251,15 @@ def poisoned(bytes_wanted: int, device: str) -> torch.Tensor:
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Bit for bit, NaN equal to itself."""
+    """Bit for bit, NaN equal to itself. Large ones in pieces: what a comparison writes is half of 16 bits."""
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[first.element_size()]
-    return bool(torch.equal(first.detach().view(width), second.detach().view(width)))
+    one, other = first.detach().view(width), second.detach().view(width)
+    if one.numel() <= PIECE or one.shape != other.shape:
+        return bool(torch.equal(one, other))
+    return all(torch.equal(a, b) for a, b in zip(pieces(one), pieces(other), strict=True))
 
 
-def refill(values: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
+def refill(values: Sequence[torch.Tensor], made: Iterable[torch.Tensor]) -> None:
     """New contents in the same memory, under the same version: a result kept by address or version is stale then.
 
     made: tensors of the same layouts.

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 import torch
 
 from kernels.measure.candidate import timing
+from kernels.measure.messages import MOST_SAMPLES
 
 _urandom = os.urandom  # taken before a candidate is loaded
-
-MOST_SAMPLES = 4
 
 
 def below(bound: int) -> int:
@@ -67,6 +66,10 @@ class Sampling(timing.Rotation):
     pick: int = 0
     taken: tuple[object, ...] | None = None
     taken_set: int = 0
+
+    def release(self) -> None:
+        """Let go of the inputs and of all outputs."""
+        self.sets, self.last, self.taken = (), None, None
 
     def next(self) -> Sequence[torch.Tensor]:
         if self.pick:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast, overload
 
 import torch
 
 from kernels.measure.candidate import timing
+from kernels.measure.candidate.sampled_rows import Rows, take
 from kernels.measure.candidate.samples import Reservoir, Sampling
 from profiler.region.language.program import Program
 from profiler.region.model import Region
@@ -16,6 +17,39 @@ from profiler.region.model import Region
 
 class WrongOutputError(Exception):
     """The candidate's outputs are not even of the right number, type, shape or device."""
+
+
+class Upstream(Sequence[torch.Tensor | None]):
+    """The gradients that come in from behind the region, one per output, None for those without. Made when they are
+    first asked for, the same every time; `give_back` leaves their memory to others until then."""
+
+    def __init__(self, count: int, make: Callable[[], tuple[torch.Tensor | None, ...]] | None = None) -> None:
+        """make: None where the region has no gradients."""
+        self._count = count
+        self._make = make
+        self._made: tuple[torch.Tensor | None, ...] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> torch.Tensor | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[torch.Tensor | None, ...]: ...
+    def __getitem__(self, index: int | slice) -> torch.Tensor | tuple[torch.Tensor | None, ...] | None:
+        return self._values()[index]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[torch.Tensor | None]:
+        return iter(self._values())
+
+    def give_back(self) -> None:
+        """Forget them until they are asked for again."""
+        self._made = None
+
+    def _values(self) -> tuple[torch.Tensor | None, ...]:
+        if self._made is None:
+            self._made = self._make() if self._make is not None else (None,) * self._count
+        return self._made
 
 
 @dataclass(slots=True)
@@ -28,7 +62,7 @@ class Task:
     call: timing.Call
     scales: Mapping[str, float]
     random: frozenset[int]
-    upstream: tuple[torch.Tensor | None, ...] = ()
+    upstream: Upstream = field(default_factory=lambda: Upstream(0))
     build_s: float = 0.0
     mutated: list[str] = field(default_factory=list)
     rotation: Sampling | None = None
@@ -38,11 +72,23 @@ class Task:
     base: tuple[torch.Tensor, ...] | None = None  # outputs for other inputs than the case's
     earlier: list[tuple[torch.Tensor, ...]] = field(default_factory=list)  # outputs of the calls of former cases
     former: dict[int, list[int]] = field(default_factory=dict)  # per input set, the secrets of its former contents
-    lean: bool = False  # too large to keep with the others: made anew for each turn
+    lean: bool = False  # its inputs are made anew for each turn: they are too large to keep while others have theirs
     sets: int = 1
     flush: timing.Flush | None = None
+    rows: Rows | Literal[False] | None = None  # its own rows, False where it has none; None until that was asked
     graphed: bool = False  # its outputs lie in memory that the next call overwrites
     estimate: timing.Estimate = field(default_factory=lambda: timing.Estimate(0.0, 0.0))
+
+
+def of_rows(task: Task, rows: Rows, numbers: Sequence[int], device: str) -> Task:
+    """The task of these rows alone, for a reference: what is called stays the whole."""
+    built = rows.program(len(numbers), device)
+
+    def make() -> tuple[torch.Tensor | None, ...]:
+        pairs = zip(task.upstream, rows.outputs, strict=False)  # gradients stand behind the outputs
+        return tuple(None if g is None else take(g, dim, numbers) for g, dim in pairs)
+
+    return replace(task, built=built, upstream=Upstream(len(built.outputs), make))
 
 
 def kept(results: Sequence[object], task: Task) -> tuple[object, ...]:

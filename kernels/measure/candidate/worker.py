@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -25,10 +26,11 @@ from kernels.measure.candidate import integrity, interpreter, timing
 from kernels.measure.candidate.checker import Checker, check_threads
 from kernels.measure.candidate.indices import with_distinct
 from kernels.measure.candidate.reference import random_outputs
-from kernels.measure.candidate.samples import MOST_SAMPLES, Sample, Sampling, below, copied
-from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, owned
+from kernels.measure.candidate.samples import Sample, Sampling, below, copied
+from kernels.measure.candidate.task import Task, Upstream, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.candidate.user_kernel import builder, place_of
 from kernels.measure.messages import (
+    MOST_SAMPLES,
     Answer,
     CandidateRequest,
     Case,
@@ -93,6 +95,7 @@ class Worker:
         self.recompiled = 0
         self.opened = False
         self.roomy = False
+        self.turn_bytes = 0.0  # that must be free before a turn, where all that others hold is given back between them
 
     def prepare(self, request: Prepare) -> Prepared:
         """Build, call once, check."""
@@ -121,6 +124,7 @@ class Worker:
                 with interpreter.watched() if interpreted else contextlib.nullcontext(set[str]()) as wrong:
                     compile_s = self._first_call(task)
                 if request.crowded:
+                    task.upstream.give_back()
                     self.checker.free()
             spans.end("first calls")
             if wrong:
@@ -132,13 +136,15 @@ class Worker:
                 sensitivity = number == 0 and self.candidate == "eager"
                 cases = self.checker.cases(task, number == 0, sensitivity, request.refilled)
                 peak = self._peak_bytes(task)
+                task.upstream.give_back()
                 self.checker.free()
             spans.end("checks")
             results.append(PreparedTask(compile_s, cases, task.mutated, peak))
         integrity.check(self.untouched)
         spent = {**spans.seconds, "waited": self.checker.turn.waited_s}
         ablation = self.checker.ablate_launches(self.tasks[0]) if interpreted else ""
-        return Prepared(results, {k: round(v, 3) for k, v in spent.items()}, ablation)
+        held = torch.cuda.memory_reserved() if self.checker.on_gpu else 0
+        return Prepared(results, {k: round(v, 3) for k, v in spent.items()}, ablation, held)
 
     def _may_launch_triton(self) -> bool:
         """Whether its own kernels are left out once, to see that they compute the result."""
@@ -171,7 +177,8 @@ class Worker:
     def _build(self, build: Callable[..., timing.Call], name: str, region: Region, sizes: Mapping[str, int]) -> Task:
         torch.set_grad_enabled(region.requires_grad)
         built = program(region, sizes, self.checker.device)
-        upstream = self.checker.upstream(built) if region.requires_grad else tuple(None for _ in built.outputs)
+        make = partial(self.checker.upstream, built) if region.requires_grad else None
+        upstream = Upstream(len(built.outputs), make)
         started = time.perf_counter()
         call = as_call(build(name, region, dict(sizes), self.checker.device), region, upstream)
         seconds = time.perf_counter() - started
@@ -203,11 +210,13 @@ class Worker:
 
         Where the others' contexts leave less than was free before them, until it gets no more.
         """
-        if not request.crowded:
-            return
+        if request.crowded:
+            self._await_bytes(request.free_bytes)
+
+    def _await_bytes(self, wanted: float) -> None:
         most, since = 0, time.monotonic()
         self.channel.send(Waiting())
-        while (free := torch.cuda.mem_get_info()[0]) < request.free_bytes and time.monotonic() - since < STEADY_S:
+        while (free := torch.cuda.mem_get_info()[0]) < wanted and time.monotonic() - since < STEADY_S:
             if free > most:
                 most, since = free, time.monotonic()
             time.sleep(0.05)
@@ -218,6 +227,7 @@ class Worker:
         if not self.checker.on_gpu:
             return None
         values = self.checker.inputs(task.region, task.sizes, task.scales)
+        task.upstream.give_back()  # counts as the call's: it is made anew for a turn
         self.checker.synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -229,16 +239,20 @@ class Worker:
 
     def warm(self, request: Warm) -> Warmed:
         """Make the input sets and run; the estimated times of one call, per task."""
-        share = self.checker.memory_bytes / max(1, len(self.tasks))
-        self.evict = timing.Flush(self.l2_bytes, self.checker.device)
+        told = request.sets_bytes if request.sets_bytes is not None else self.checker.memory_bytes
+        share = told / max(1, len(self.tasks))
+        self.turn_bytes = request.turn_bytes
         for task in self.tasks:
             size = tensors.set_bytes(task.region, task.sizes)
             task.sets = tensors.set_count(size, self.l2_bytes, share)
-            task.lean = size > share
-            written = sum(t.numel() * t.element_size() for t in task.built.outputs)
-            task.samples.room = int(max(1, min(MOST_SAMPLES, share / 8 // max(1, written))))
+            task.lean = request.in_turns or size > share
+            task.samples.room = request.samples
+            if request.sets_bytes is None:
+                written = sum(t.numel() * t.element_size() for t in task.built.outputs)
+                fitting = int(max(1, min(MOST_SAMPLES, share / 8 // max(1, written))))
+                task.samples.room = 0 if task.lean else fitting
             touches_little = tensors.has_index(task.region) or task.sets * size < 3 * self.l2_bytes
-            if touches_little and not task.lean:
+            if touches_little and (request.in_turns or not task.lean):
                 task.flush = timing.Flush(self.l2_bytes, self.checker.device)
             with self._rotating(task) as rotation:
                 task.estimate = timing.warm(task.call, rotation, request.ms / len(self.tasks), self.clock)
@@ -247,15 +261,24 @@ class Worker:
 
     @contextlib.contextmanager
     def _rotating(self, task: Task) -> Iterator[Sampling]:
+        """The task's input sets. Those of a lean task are there for this turn alone, with all that it can give back."""
+        if task.lean and self.checker.on_gpu:  # what another has just given back is not free at once
+            self._await_bytes(self.turn_bytes)
+        if self.evict is None:
+            self.evict = timing.Flush(self.l2_bytes, self.checker.device)
         if task.rotation is None:
             task.secrets = [below(2**60) for _ in range(task.sets)]
-            made = [self.checker.timed_inputs(task, n, secret) for n, secret in enumerate(task.secrets)]
-            task.rotation = Sampling(made)
+            task.former.clear()
+            task.rotation = Sampling(
+                [self.checker.timed_inputs(task, n, secret) for n, secret in enumerate(task.secrets)]
+            )
         try:
             yield task.rotation
         finally:
             if task.lean:
-                task.rotation = None
+                task.rotation.release()  # who called still has the rotation itself
+                task.rotation = self.evict = None
+                task.upstream.give_back()
                 self.checker.free()
 
     def _renew(self, task: Task, rotation: Sampling, watched: Sequence[int]) -> list[int]:
@@ -269,7 +292,7 @@ class Worker:
         start = rotation.position + max(0, watched[0] - below(MOST_RENEWED))
         chosen |= {(start + n) % count for n in range(min(count, MOST_RENEWED))}
         for n in sorted(chosen, key=lambda n: (n - rotation.position) % count):
-            tensors.refill(rotation.sets[n], self.checker.timed_inputs(task, n, secret))
+            tensors.refill(rotation.sets[n], self.checker.timed_one_by_one(task, n, secret))
             task.former.setdefault(n, []).append(task.secrets[n])
             task.secrets[n] = secret
         if self.evict is not None:
@@ -288,7 +311,7 @@ class Worker:
             estimate = replace(task.estimate, host_us=max(host_us, task.estimate.host_us))
             picked = below(calls)
             fresh = self._renew(task, rotation, (picked, 2 * calls - 1))
-            rotation.taken, rotation.pick = None, 0 if task.lean else picked + 2
+            rotation.taken, rotation.pick = None, picked + 2 if task.samples.room else 0
             times = timing.cold_calls(task.call, rotation, calls, estimate, self.clock, task.flush)
             if rotation.pick:
                 rotation.pick = 0
@@ -296,7 +319,7 @@ class Worker:
             self.channel.send(TimingBegins())
             together = timing.back_to_back(task.call, rotation, calls, self.clock)
             self.channel.send(TimingEnds())
-            if not task.lean and not task.mutated:
+            if task.samples.room and not task.mutated:
                 self._keep(task, rotation)
             rotation.last = rotation.taken = None
         integrity.check(self.untouched)

@@ -18,7 +18,6 @@ import torch
 from kernels.measure.candidate import inputs as tensors
 from kernels.measure.candidate import timing
 from kernels.measure.candidate.correctness import compare
-from kernels.measure.candidate.reference import Reference
 from kernels.measure.candidate.task import WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.candidate.worker import Worker, fault_of, serve
 from kernels.measure.judge import judge
@@ -95,11 +94,10 @@ class Surveyor(Worker):
 
     def _expect(self) -> None:
         """The reference of one set of inputs, and how far eager is from it: all points are held against both."""
-        expected, _ = self.checker.reference(self.task, self._given())
+        self.seen = self.checker.reference(self.task, self._given())
         eager = as_call(self.task.built.module, self.task.region, self.task.upstream)
         torch.manual_seed(self._random_seed)
         outputs = owned(kept(eager(*self._given()), self.task), self.task)
-        self.expected: Reference = expected
         self.eager = self._case_of(outputs)
         self.checker.free()
 
@@ -108,7 +106,8 @@ class Surveyor(Worker):
         return tensors.seed_of(self.checker.seed, "random", "{}")
 
     def _case_of(self, outputs: Sequence[torch.Tensor]) -> Case:
-        return Case("normal", self.expected.precision, compare(outputs, self.expected, self.task.random))
+        expected = self.seen.expected
+        return Case("normal", expected.precision, compare(self.seen.of(outputs), expected, self.task.random))
 
     def point(self, request: RunPoint) -> PointResult:
         """Compiled, checked once, timed."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from app.advice.evidence import advice_from_json
 from app.advice.rule import advise
 from app.analysis.analyze import AdviceContext, Evaluated, decide, prepare
 from app.estimate import predict
+from app.estimate.rates import FITTED
 from app.estimate.region_features import rewritten_to_sdpa, shape_facts
+from kernels.measure.model import to_json
 from profiler.hardware import find_device
 from profiler.region.graph.cost import cost
 from profiler.region.graph.fusion import groups
@@ -15,10 +21,14 @@ from profiler.region.graph.lowering import lower
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
 from profiler.region.model import Binding, Workload
-from tests.app.advice.cases import H200, chain, cover, region
+from tests.app.advice.cases import H200, broken_chain, chain, cover, region
 
 HALF = Workload(share_of_step=0.5)
 ONE = Workload((Binding(),), share_of_step=0.5)
+SLOW: dict[str, Any] = {
+    name: replace(getattr(FITTED, name), pointwise=0.25) for name in ("default", "autotuned", "generated")
+}
+"""Rates by which what torch.compile and the generator write is slow."""
 
 
 def evaluated(text: str) -> Evaluated:
@@ -155,3 +165,59 @@ def test_empty_tensors_are_left_alone(body: str) -> None:
     advice = evaluated(f"x: bf16[0, 4096]\nreturn {body}\n").advice
     assert advice.tool == "skip" and "empty" in advice.action
     assert [a.tool for a in advice.alternatives if a.admitted] == ["skip"]
+
+
+def test_on_this_hosts_own_gpu_a_missing_package_is_worth_installing_and_never_advised() -> None:
+    """The same region, once where nobody knows what is installed and once where it is known."""
+    softmax = chain(400)
+    slow = cover("torch.nn.functional.cross_entropy", covers=False)
+    away = cover("elsewhere.call", installed=False, install="pip install elsewhere")
+    rates = replace(FITTED, calls={**FITTED.calls, "elsewhere": 0.95}, **SLOW)
+    elsewhere = advise(region(softmax, covers=(slow, away)), HALF, H200, rates=rates)
+    assert (elsewhere.tool, elsewhere.mode) == ("library", "elsewhere.call")
+    assert elsewhere.worth_installing == ()
+    here = advise(region(softmax, covers=(slow, away), packages_known=True), HALF, H200, rates=rates)
+    assert here.mode != "elsewhere.call"
+    (worth,) = here.worth_installing
+    assert (worth.candidate, worth.install) == ("library:elsewhere.call", "pip install elsewhere")
+    times = {(a.tool, a.mode): a.time_us for a in here.alternatives}
+    advised, missing = times[here.tool, here.mode], times["library", "elsewhere.call"]
+    assert advised is not None and missing is not None and worth.speedup is not None
+    assert worth.speedup.mid == pytest.approx(advised.mid / missing.mid)
+    assert worth.speedup.mid > 1.1
+    (refused,) = [a for a in here.alternatives if a.candidate == away.candidate]
+    assert not refused.admitted
+    assert refused.note.endswith("worth installing to try")
+    installed = replace(away, installed=True, install="")
+    assert advise(region(softmax, covers=(slow, installed), packages_known=True), HALF, H200, rates=rates).mode == (
+        "elsewhere.call"
+    )
+
+
+def test_what_would_not_win_is_not_worth_installing() -> None:
+    away = cover("liger_kernel.rms_norm", installed=False, install="pip install liger-kernel")
+    softmax = chain(operations=3, kind="softmax")
+    facts = region(softmax, covers=(cover("torch.nn.functional.rms_norm"), away), packages_known=True)
+    assert advise(facts, HALF, H200).worth_installing == ()
+
+
+def test_an_advice_with_something_to_install_comes_back_from_json() -> None:
+    softmax = chain(400)
+    away = cover("elsewhere.call", installed=False, install="pip install elsewhere")
+    rates = replace(FITTED, calls={**FITTED.calls, "elsewhere": 0.95}, **SLOW)
+    issued = advise(region(softmax, covers=(away,), packages_known=True), HALF, H200, rates=rates)
+    assert issued.worth_installing
+    assert advice_from_json(to_json(issued)) == issued
+
+
+def test_no_kernel_is_to_be_written_where_a_package_that_can_be_installed_does_it() -> None:
+    """Without the package the kernel to write would be next: it is more effort than an installation."""
+    away = cover("elsewhere.call", installed=False, install="pip install elsewhere")
+    rates = replace(FITTED, calls={**FITTED.calls, "elsewhere": 0.95}, **SLOW)
+    facts = region(broken_chain(400), kind="sort", title="router", externs=("topk",), packages_known=True)
+    assert advise(facts, HALF, H200, rates=rates).mode == "custom"
+    with_package = advise(replace(facts, covers=(away,)), HALF, H200, rates=rates)
+    assert [w.candidate for w in with_package.worth_installing] == ["library:elsewhere.call"]
+    assert with_package.mode != "custom"
+    (refused,) = [a for a in with_package.alternatives if a.mode == "custom"]
+    assert refused.note.endswith("try that before a kernel is written")

@@ -286,3 +286,16 @@ def test_portability_is_said_for_every_device():
     assert by_arch["gfx942"].holds is True
     assert "AMD (gfx942) and NVIDIA" in by_arch["gfx942"].because
     assert criterion(advise(region(chain(), needs=("nvlink",)), HALF, H200), "portable").holds is False
+
+
+@pytest.mark.parametrize(("generated_low", "mode"), [(400.0, "custom"), (300.0, "default")])
+def test_a_kernel_to_write_stands_behind_what_can_be_launched_whose_range_reaches_its_own(generated_low, mode):
+    """torch.compile takes 500 to 700, the kernel to write at most 380; what is generated may take less than that."""
+    keep = Option(Alternative("skip", "eager", Range(1000, 1000, 1000), 0, "", mode="default"))
+    compiled = Option(Alternative("compile", "compile", Range(500, 600, 700), 1, "", mode="default"))
+    made = Alternative("triton", "triton:generated", Range(generated_low, 590, 700), 50, "", mode="generated")
+    written = Option(Alternative("triton", "triton:custom", Range(200, 300, 380), 90, "", mode="custom"))
+    on = verdict(decision_inputs(region(chain()), HALF, H200))
+    options = [keep, compiled, Option(made), written]
+    taken = least_effort(options, keep, on.case, lambda o: o.mid, "time")
+    assert taken.alternative.mode == mode

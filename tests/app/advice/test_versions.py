@@ -18,8 +18,8 @@ CALL = "library:torch.nn.functional.linear_cross_entropy"
 NEEDS = "needs torch 2.13 or newer, and this host has 2.11.0+cu130"
 
 
-def advised(version: str, *features: str, objective: str = "time") -> Advice:
-    host = Host("NVIDIA H200", (9, 0), {"torch": version}, frozenset({"torch", "triton"}), frozenset(features))
+def advised(version: str, *features: str, objective: str = "time", gpu: str | None = "NVIDIA H200") -> Advice:
+    host = Host(gpu, (9, 0), {"torch": version}, frozenset({"torch", "triton"}), frozenset(features))
     device = find_device("NVIDIA H200")
     assert device is not None
     region = parse(LOSS.format(rows=4096))
@@ -37,9 +37,17 @@ def test_an_older_torch_is_told_which_version_has_the_call() -> None:
     assert NEEDS in because
 
 
-def test_an_advice_to_call_it_says_so_first() -> None:
-    """For memory the call is worth a newer torch: it is still named, with what it takes."""
+def test_on_its_own_gpu_a_newer_torch_is_worth_installing_and_what_is_there_is_advised() -> None:
     old = advised("2.11.0+cu130", objective="memory")
+    assert not old.call.startswith("F.linear_cross_entropy")
+    (worth,) = [w for w in old.worth_installing if w.candidate == CALL]
+    assert worth.install == 'pip install -U "torch>=2.13"'
+    assert not advised("2.13.0", "F.linear_cross_entropy", objective="memory").worth_installing
+
+
+def test_an_advice_to_call_it_says_so_first() -> None:
+    """For memory the call is worth a newer torch: where nobody knows the host it is named, with what it takes."""
+    old = advised("2.11.0+cu130", objective="memory", gpu=None)
     assert old.call.startswith("F.linear_cross_entropy(x, w, t, ")
     assert NEEDS in old.action
     assert "Install" not in old.action

@@ -68,6 +68,7 @@ t: i64[64].below(1000)
 p = torch.log_softmax(x, -1)
 return -p.gather(1, t[:, None]).squeeze(1).mean()
 """
+WIDENED_LOSS = "x: bf16[64, 1000]\nt: i64[64].below(1000)\nreturn F.cross_entropy(x.float(), t)\n"
 F32_LINEAR_LOSS = """x: f32[64, 256]
 w: f32[1000, 256]
 t: i64[64].below(1000)
@@ -107,11 +108,13 @@ ON_GPU: tuple[Rewrite, ...] = (
     Rewrite(LIB + "liger_kernel.geglu", "liger_kernel", t.GEGLU.format(how="tanh"), 2e-2),
     Rewrite(LIB + "liger_kernel.rope", "liger_kernel", t.TWIN_ROPE, 2e-2),
     Rewrite(LIB + "liger_kernel.cross_entropy", "liger_kernel", t.LOSS.format(d="f32"), 1e-5),
+    Rewrite(LIB + "liger_kernel.cross_entropy_narrow", "liger_kernel", WIDENED_LOSS, 4e-3),
     Rewrite(LIB + "liger_kernel.fused_linear_cross_entropy", "liger_kernel", t.LINEAR_LOSS.format(more=""), 2e-2),
     Rewrite(LIB + "quack.rmsnorm", "quack", t.RMS.format(w="bf16"), 2e-2),
     Rewrite(LIB + "quack.layernorm", "quack", t.LAYER.format(d="bf16", w="f32"), 2e-2),
     Rewrite(LIB + "quack.softmax", "quack", t.SOFTMAX.format(m=64, dim=1), 1e-5),
     Rewrite(LIB + "quack.cross_entropy", "quack", t.LOSS.format(d="f32"), 1e-5),
+    Rewrite(LIB + "quack.cross_entropy", "quack", WIDENED_LOSS, 1e-5),
     Rewrite(LIB + "quack.chunked_linear_cross_entropy", "quack", t.LINEAR_LOSS.format(more=""), 2e-2),
     Rewrite(LIB + "quack.topk", "quack", t.TOPK.format(k=64), 0.0, index=1),
     Rewrite(LIB + "quack.gemm_act", "quack", t.LINEAR_RELU.format(d="bf16"), 2e-2),

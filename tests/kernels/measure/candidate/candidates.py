@@ -121,6 +121,22 @@ def runs_out_of_memory(module):
     return lambda *x: torch.empty(2**50)
 
 
+def out_of_memory_at_first(module):
+    """As next to others that hold the card: the first process finds no memory, the one after it does."""
+    card = os.environ["TRITONWORTHY_TEST_CARD"]
+    first = not os.path.exists(card)
+    if first:
+        with open(card, "w"):
+            pass
+
+    def run(*x):
+        if first:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        return module(*x)
+
+    return run
+
+
 def prints_a_lot(module):
     def run(*x):
         os.write(1, b'{"id": 1, "result": {"tasks": []}}\n' * 100)
@@ -204,7 +220,7 @@ def wrong_after_twenty_calls(module):
 
 WRONG = (off_by_a_little, one_element_wrong, tail_not_written, always_the_first, changes_its_input,
          ignores_the_last_input, subclass, wrong_dtype, aborts, hangs, raises, unsupported, runs_out_of_memory,
-         prints_a_lot, leaves_processes, right, wrong_gradient, keeps_everything, other_rate,
+         out_of_memory_at_first, prints_a_lot, leaves_processes, right, wrong_gradient, keeps_everything, other_rate,
          last_of_ties, one_index_repeated, shifted_indices, works_on_a_copy, wrong_after_twenty_calls)  # fmt: skip
 BY_NAME = {f"library:test.{f.__name__}": f for f in WRONG}
 

@@ -22,7 +22,7 @@ from kernels.measure import conditions, records, rounds
 from kernels.measure.candidate import inputs, samples
 from kernels.measure.candidate.worker import MOST_RENEWED
 from kernels.measure.crosscheck import Clocks, contradiction
-from kernels.measure.messages import Prepare, Round, Shape, Warm
+from kernels.measure.messages import MOST_SAMPLES, Prepare, Round, Shape, Warm
 from kernels.measure.plan import Plan
 from kernels.measure.records import Record
 from kernels.measure.session import Limits, Modules, Session, ValidationRequest, validate
@@ -50,7 +50,8 @@ class Measured:
         self.session = session = Session(request, parse(text), None, None, modules)
         session.pool.records = plan.records(None)
         session.start(fork_server, plan)
-        session.prepare(plan, str(folder / "turn"))
+        session.turn_file = str(folder / "turn")
+        session.prepare(plan)
         session.judge(plan)
         self.unfit = rounds.measure(session.pool, plan)
         self.log_bytes = {n: os.fstat(c._log.fileno()).st_size for n, c in session.pool.children.items() if c.alive}
@@ -258,7 +259,7 @@ def test_every_timed_input_is_random_and_of_no_check(worker):
     """No zeros (a GPU clocks higher on them), and nothing that tuning or a check has seen."""
     prepared(worker, "eager", PRODUCT)
     (task,) = worker.tasks
-    seen = [inputs.input_set(task.region, {}, "cpu", 3, number=n)[0] for n in range(samples.MOST_SAMPLES)]
+    seen = [inputs.input_set(task.region, {}, "cpu", 3, number=n)[0] for n in range(MOST_SAMPLES)]
     worker.warm(Warm(0.1))
     before = [[v.clone() for v in values] for values in task.rotation.sets]
     where = [v.data_ptr() for values in task.rotation.sets for v in values]

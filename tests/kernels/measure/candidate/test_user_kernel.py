@@ -124,7 +124,8 @@ def timed(fork_server, function: str, folder: Path) -> KernelVerdict:
     try:
         session.pool.records = plan.records(None, None, kernel)
         session.start(fork_server, plan)
-        session.prepare(plan, str(folder / "turn"))
+        session.turn_file = str(folder / "turn")
+        session.prepare(plan)
         session.judge(plan)
         assert rounds.measure(session.pool, plan) == ""
         rounds.finish(session.pool, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import time
@@ -207,6 +208,28 @@ def test_sets_too_large_to_keep_are_made_anew_for_each_turn(worker):
     assert worker.tasks[0].lean
     assert worker.tasks[0].rotation is None
     assert len(worker.round(Round(0, 3, 0)).times_us) == 3
+
+
+def alive_of(shape):
+    return sum(type(o) is torch.Tensor and o.shape == shape for o in gc.get_objects())
+
+
+def test_in_turns_nothing_is_held_when_the_memory_is_given_back(worker):
+    """Inputs, outputs and the gradients from behind: who still has a name for them keeps them from the others."""
+    prepared(worker, "x: f32[61, 67].requires_grad\nreturn gelu(x)")
+    gc.collect()
+    before, held = alive_of((61, 67)), []
+    free = worker.checker.free
+
+    def freed():
+        held.append(alive_of((61, 67)))
+        free()
+
+    worker.checker.free = freed
+    worker.warm(Warm(0.1, 1e9, in_turns=True, samples=0))
+    worker.round(Round(0, 3, 1))
+    assert held == [before, before]
+    assert worker.tasks[0].samples.all() == []
 
 
 @pytest.mark.parametrize(

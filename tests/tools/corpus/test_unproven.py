@@ -1,0 +1,51 @@
+"""The page of what is advised and launched: as its record says, and its record as the rule says today."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.accuracy.corpus.programs import DEVELOPMENT, FIT, load_programs
+from tools.corpus.unproven import PAGE, Row, page, read_rows, reason_of, row_of
+
+AGAIN = "python -m tools.corpus.unproven --write"
+FEW = 3
+
+
+def test_the_page_is_its_records() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(read_rows()), AGAIN
+
+
+def test_the_record_has_every_program_that_may_be_looked_at_once() -> None:
+    assert [r.program for r in read_rows()] == [p.name for p in load_programs(FIT, DEVELOPMENT)], AGAIN
+
+
+def _some(rows: list[Row]) -> list[Row]:
+    """The first few of each kind, in the record's order."""
+    kinds = [(r.advised.startswith("triton:"), r.launched, bool(r.lacking)) for r in rows]
+    return [r for n, r in enumerate(rows) if kinds[:n].count(kinds[n]) < FEW]
+
+
+@pytest.mark.parametrize("row", _some(read_rows()), ids=lambda row: row.program)
+def test_some_programs_are_advised_as_the_record_says(row: Row) -> None:
+    program = next(p for p in load_programs(FIT, DEVELOPMENT) if p.name == row.program)
+    assert row_of(program) == row, AGAIN
+
+
+def test_alike_reasons_are_counted_together() -> None:
+    assert reason_of("nothing fuses mul_3 with add_12 over 4,096 rows") == "nothing fuses … with … over N rows"
+    assert reason_of("aten.cumsum.default is not in the generator's table") == reason_of(
+        "aten.cumsum.default is not in the generator's table"
+    )
+
+
+def test_a_kernel_that_is_not_offered_counts_as_unproven() -> None:
+    rows = [
+        Row("a", "norm", "forward", "triton:generated", True),
+        Row("b", "norm", "forward", "triton:custom", False, "aten.x is not in the generator's table"),
+        Row("c", "norm", "training", "compile", False),
+    ]
+    text = page(rows)
+    assert "| norm | forward | 2 | 2 | 1 | 1 |" in text
+    assert "| norm | training | 1 | 0 | 0 | 0 |" in text
+    assert "| b | norm | forward | aten.x is not in the generator's table |" in text
+    assert "- Of these 1 have a kernel that can be launched: `triton:generated` 1." in text

@@ -1,0 +1,163 @@
+"""Which regions of the corpus are advised Triton, and of these which kernel can be launched: without a GPU.
+
+`python -m tools.corpus.unproven` goes over the fit and development thirds as on an H200 with torch and triton alone and
+prints the table; `--write` puts it into docs/unproven.md and tests/records/unproven.json. The blind third stays unseen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from app.accuracy.corpus.programs import DEVELOPMENT, FIT, Program, load_programs
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE, RECORD = ROOT / "docs" / "unproven.md", ROOT / "tests" / "records" / "unproven.json"
+DEVICE = "NVIDIA H200"
+PROVEN, UNPROVEN = "can be launched", "unproven"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One program. advised: the candidate that is advised. launched: whether it is offered as one that can run.
+
+    lacking: why the generator refuses the region, "" where it takes it.
+    """
+
+    program: str
+    label: str
+    mode: str
+    advised: str
+    launched: bool
+    lacking: str = ""
+
+
+def row_of(program: Program) -> Row:
+    """The program's advice as on the host that the page is about, held against what is offered to be launched."""
+    from app.analysis import service
+    from app.analysis.analyze import AdviceContext, decide, prepare
+    from app.analysis.device_choice import choose_device
+    from kernels.candidates import candidates
+    from kernels.host import Host, probe_host
+    from profiler.region.graph.lowering import lower
+    from profiler.region.language.text import parse
+    from profiler.region.model import Workload
+
+    host = Host(DEVICE, (9, 0), {}, frozenset({"torch", "triton"}), probe_host().features)
+    region, bindings = service.bind(parse(program.text, program.name), None, 1.0)
+    device, _ = choose_device(DEVICE, None)
+    prepared = prepare(region, Workload(bindings=bindings, share_of_step=1.0), device, AdviceContext(host=host))
+    advice = decide(prepared).advice
+    chosen = next(a for a in advice.alternatives if (a.tool, a.mode) == (advice.tool, advice.mode or a.mode))
+    sizes = dict(bindings[0].sizes) if bindings[0].sizes else None
+    launched = chosen.tool == "triton" and any(
+        c.name == chosen.candidate and c.available for c in candidates(lower(region, sizes), host)
+    )
+    return Row(
+        program.name, program.label, program.mode, chosen.candidate, launched, prepared.facts.not_generated.rstrip(".")
+    )
+
+
+def rows_of(programs: Sequence[Program], processes: int) -> list[Row]:
+    """In the programs' order."""
+    if processes < 2:
+        return [row_of(p) for p in programs]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        return pool.map(row_of, programs, chunksize=8)
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The whole document."""
+    triton = [r for r in rows if r.advised.startswith("triton:")]
+    proven, unproven = [r for r in triton if r.launched], [r for r in triton if not r.launched]
+    refused = [r for r in rows if r.lacking]
+    lines = [
+        "# Advised and launched",
+        "",
+        "Which kernels the advice names for the [corpus](corpus.md), and whether each can be launched. Made by "
+        "`python -m tools.corpus.unproven --write`, without a GPU: the fit and development thirds, predicted for an "
+        "H200 by our fusion rules, with torch and triton installed. Nothing here was measured.",
+        "",
+        f"- {len(rows)} programs, of which {len(triton)} are advised Triton.",
+        f"- Of these {len(proven)} have a kernel that can be launched: {_counts(r.advised for r in proven) or 'none'}.",
+        f"- {len(unproven)} are unproven: there is no candidate to run, and the advice says so.",
+        f"- The generator takes {len(rows) - len(refused)} of all programs.",
+        "",
+        "An unproven kernel is advised only where even the slow end of its prediction is faster than what can be "
+        "launched.",
+        "",
+        "## By family",
+        "",
+        "| family | mode | programs | advised Triton | can be launched | unproven |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for label, mode in sorted({(r.label, r.mode) for r in rows}):
+        of = [r for r in rows if (r.label, r.mode) == (label, mode)]
+        named = [r for r in of if r.advised.startswith("triton:")]
+        launched = sum(r.launched for r in named)
+        lines.append(
+            f"| {label} | {mode} | {len(of)} | {len(named)} | {launched} | {len(named) - launched} |"
+        )  # fmt: skip
+    lines += ["", "## Unproven", ""]
+    if unproven:
+        lines += ["| program | family | mode | what the generator lacks |", "| --- | --- | --- | --- |"]
+        lines += [f"| {r.program} | {r.label} | {r.mode} | {_cell(r.lacking) or 'one kernel for all of it'} |"
+                  for r in unproven]  # fmt: skip
+    else:
+        lines.append("None.")
+    lines += [
+        "",
+        "## What the generator lacks",
+        "",
+        "Of all programs, whatever is advised: torch.compile or a library may do them well.",
+        "",
+        "| reason | programs |",
+        "| --- | ---: |",
+    ]
+    reasons = Counter(reason_of(r.lacking) for r in refused)
+    lines += [f"| {_cell(reason)} | {count} |" for reason, count in sorted(reasons.items(), key=lambda i: (-i[1], i))]
+    return "\n".join(lines) + "\n"
+
+
+def reason_of(lacking: str) -> str:
+    """The reason without this region's own names and numbers, so that alike ones are counted together."""
+    text = re.sub(r"\b[a-z]\w*_\d+\b", "…", lacking)
+    return re.sub(r"\d[\d,.]*", "N", text)
+
+
+def _counts(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}` {count}" for name, count in Counter(names).most_common())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def read_rows(file: Path = RECORD) -> list[Row]:
+    """As they were written."""
+    return msgspec.json.decode(file.read_bytes(), type=list[Row])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table, or write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="into docs and tests/records")
+    parser.add_argument("--processes", type=int, default=1)
+    chosen = parser.parse_args(arguments)
+    rows = rows_of(load_programs(FIT, DEVELOPMENT), chosen.processes)
+    text = page(rows)
+    if chosen.write:
+        RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+        PAGE.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
