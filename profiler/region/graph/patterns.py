@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from profiler.region import op_kinds
+from profiler.region.graph import score_functions
 from profiler.region.graph.canonical.pattern import matches, readings
 from profiler.region.graph.forms import FORMS
 from profiler.region.graph.fusion import through_views
@@ -17,7 +19,8 @@ from profiler.region.operations import title_of
 
 def match(graph: Graph) -> tuple[Match, ...]:
     """Every pattern found, the one that covers most first; no two share an operation."""
-    candidates = [*matches(graph, readings(FORMS)), *library_calls(graph), *gemms(graph)]
+    forms = [*matches(graph, readings(FORMS))]
+    candidates = [*forms, *_scored(graph, forms), *library_calls(graph), *gemms(graph)]
     candidates.sort(key=lambda m: (-len(m.operations), m.output))
     chosen: list[Match] = []
     covered: set[str] = set()
@@ -26,6 +29,13 @@ def match(graph: Graph) -> tuple[Match, ...]:
             chosen.append(item)
             covered |= item.operations
     return tuple(chosen)
+
+
+def _scored(graph: Graph, forms: Iterable[Match]) -> list[Match]:
+    """Attention whose scores no form names."""
+    named = {m.output for m in forms if m.kind.endswith("attention")}
+    own = [m for m in score_functions.matches(graph) if m.by_hand and m.output not in named]
+    return [replace(m, kind=score_functions.NAMED) for m in own]
 
 
 def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
@@ -39,7 +49,7 @@ def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
         rest = names - item.operations
         if not rest:
             return item.kind, item.title
-    if not any(m.kind == "attention" for m in matched):
+    if not any(m.kind.endswith("attention") for m in matched):
         tail = _gemm_tail(graph, working)
         if tail is not None:
             return tail
