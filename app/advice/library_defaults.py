@@ -30,6 +30,7 @@ class Known:
     whole: bool = True
     adapter: str | None = None
     verdict: str = ""
+    density: float | None = None
 
     @property
     def missing(self) -> str:

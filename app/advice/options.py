@@ -160,7 +160,7 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     name = cover.candidate.removeprefix("library:")
     whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
     part = None if whole else cover.operations
-    predicted = predict.library(facts, device, _as_called(cover, name), part, rates)
+    predicted = predict.library(facts, device, _as_called(cover, name), part, rates, cover.density)
     rest = "" if whole else "the rest stays as it is"
     note = "; ".join(n.rstrip(".") for n in (cover.missing, rest, cover.note) if n)
     alternative = Alternative(

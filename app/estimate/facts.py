@@ -31,7 +31,8 @@ class Cover(Protocol):
     conditions: (text, holds or None where unknown). already: those operations are this call as they stand.
     operations: names of the operations that it replaces; whole: they are all there is. adapter: names the rewrite by
     which this program runs it, empty where a user has to write that. missing: why it cannot be called here, or "".
-    verdict: the catalogue's on the operation.
+    verdict: the catalogue's on the operation. density: share of attention's scores that it computes, None for that of
+    any call.
     """
 
     @property
@@ -60,6 +61,8 @@ class Cover(Protocol):
     def missing(self) -> str: ...
     @property
     def verdict(self) -> str: ...
+    @property
+    def density(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,9 +141,17 @@ def _by_its_kernels(facts: RegionFacts, device: Device, rates: Rates) -> float |
 
 
 def library(
-    facts: RegionFacts, device: Device, call: str, part: frozenset[str] | None = None, rates: Rates = FITTED
+    facts: RegionFacts,
+    device: Device,
+    call: str,
+    part: frozenset[str] | None = None,
+    rates: Rates = FITTED,
+    density: float | None = None,
 ) -> Prediction | None:
-    """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it."""
+    """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it.
+    density: share of attention's scores that it computes, where it is another than of any call.
+    """
+    scores = facts.attention_density if density is None else density
     if _absent(facts, part):
         return None
     torchs = call.startswith("torch.")
@@ -151,7 +159,7 @@ def library(
     trained = _trained_us(facts, rates.host.engine if torchs else rates.host.autograd)
     return _predict(
         f"library:{call}", facts, device, rates,
-        time=lambda s: library_us(s, device, call, rates, part, facts.attention_density),
+        time=lambda s: library_us(s, device, call, rates, part, scores),
         written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: own + trained + _rest_host_us(s, rates, part),

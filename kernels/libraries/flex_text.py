@@ -41,7 +41,7 @@ def flex_text(graph: Graph, match: Match, texts: Mapping[str, Role]) -> str:
         code += [f"block_mask = {make}(mask_mod, {', '.join(counts)}, {sizes.rows}, {sizes.columns}, device={device})"]
     more = [", score_mod=score_mod"] * bool(score) + [", block_mask=block_mask"] * bool(keep)
     grouped = ", enable_gqa=True" if sizes.groups != sizes.heads else ""
-    return "\n".join([*code, f"attend({q}, {k}, {v}{''.join(more)}, scale={roles['scale']}{grouped})"])
+    return "\n".join([*code, f"y = attend({q}, {k}, {v}{''.join(more)}, scale={roles['scale']}{grouped})"])
 
 
 def _leads(match: Match) -> dict[str, tuple[int, int]]:

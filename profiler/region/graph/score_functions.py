@@ -302,7 +302,7 @@ def without_masks(table: Table, scores: Value) -> tuple[Value, tuple[Value, ...]
 # ------------------------------------------------------------------------------------------------------------- how many
 
 
-MOST_ROWS = 256
+MOST_ROWS = 512
 BLOCK = 128
 """Rows and columns of FlexAttention's blocks."""
 
@@ -315,10 +315,8 @@ def kept_at(code: str, batch: torch.Tensor, head: torch.Tensor, row: torch.Tenso
 
 
 def _sampled(sizes: Sizes) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Some heads and rows, and every column."""
-    rows = torch.arange(sizes.rows)
-    if sizes.rows > MOST_ROWS:
-        rows = torch.cat((rows[:64], torch.linspace(64, sizes.rows - 65, MOST_ROWS - 128).long(), rows[-64:]))
+    """Some heads and rows, as far from each other, and every column."""
+    rows = torch.linspace(0, sizes.rows - 1, min(MOST_ROWS, sizes.rows), dtype=torch.float64).round().long()
     heads = torch.linspace(0, sizes.heads - 1, min(4, sizes.heads)).long()
     return torch.zeros(1, 1, 1, 1).long(), heads.view(-1, 1, 1), rows.view(-1, 1), torch.arange(sizes.columns)
 
@@ -326,7 +324,9 @@ def _sampled(sizes: Sizes) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, to
 @functools.lru_cache(maxsize=256)
 def hides_rows(code: str, sizes: Sizes) -> bool:
     """Some row is hidden as a whole. What is left of its softmax goes by how low the numbers are that hide it."""
-    return not bool(kept_at(code, *_sampled(sizes)).any(-1).all())
+    batch, head, row, column = _sampled(sizes)
+    ends = torch.cat((row.flatten(), torch.arange(min(BLOCK, sizes.rows)), torch.arange(sizes.rows)[-BLOCK:]))
+    return not bool(kept_at(code, batch, head, ends.view(-1, 1), column).any(-1).all())
 
 
 @functools.lru_cache(maxsize=256)
