@@ -111,7 +111,9 @@ def part_us(
         return 0.0
     facts = [o for o in shape.operations if o.name in part]
     products = [o for o in inside if o.kind == op_kinds.GEMM]
-    first = products[0] if len(products) == 2 else inside[0]  # of attention the queries and keys, not what makes its mask
+    first = (
+        products[0] if len(products) == 2 else inside[0]
+    )  # of attention the queries and keys, not what makes its mask
     moved = first.bytes_read + inside[-1].bytes_written
     flops = sum(o.flops for o in inside if o.kind in op_kinds.MATRIX_KINDS)
     computed = _computed_us(shape, device, call, rates, density * flops)

@@ -25,6 +25,7 @@ from profiler.region.graph import score_functions
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role, calls, covered_operations, node_of, role
 from profiler.region.graph.nodes import argument, is_call, value
+from profiler.region.graph.score_masks import BLOCK, kept_share
 
 ALONE = "alone: torch.compile fuses it with its neighbours"
 WIDENED = frozenset({"rms_norm", "layer_norm", "group_norm", "batch_norm", "softmax"})
@@ -135,7 +136,7 @@ def _density(match: Match) -> float | None:
     if match.kind != score_functions.KIND:
         return None
     sizes = score_functions.sizes_of(match)
-    return score_functions.kept_share(str(match.roles["positions"]), sizes, score_functions.BLOCK)
+    return kept_share(str(match.roles["positions"]), sizes, BLOCK)
 
 
 def _install(entry: Entry, host: Host) -> str:

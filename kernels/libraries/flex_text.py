@@ -14,7 +14,10 @@ from profiler.region.graph.score_functions import sizes_of, tensors_of
 RESERVED = frozenset({"score", "b", "h", "q_idx", "kv_idx", "torch", "attend", "score_mod", "mask_mod", "block_mask"})
 """Names that the pasted code gives a meaning of its own."""
 TENSOR = re.compile(r"\btensor(\d+)\b")
-ONCE, AGAIN = "of positions alone: once, for every layer and step", "again when {names} changes, and one for every layer"
+ONCE, AGAIN = (
+    "of positions alone: once, for every layer and step",
+    "again when {names} changes, and one for every layer",
+)
 
 
 def flex_text(graph: Graph, match: Match, texts: Mapping[str, Role]) -> str:

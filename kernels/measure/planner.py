@@ -43,6 +43,7 @@ from profiler.region.graph.lowering import Graph, lower, written_alone
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.operation import Operation
 from profiler.region.graph.patterns import match
+from profiler.region.graph.score_masks import kept_share
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
 
@@ -171,8 +172,8 @@ def certain_flops(graph: Graph) -> float:
     """FLOPs of matrix products and attention. Convolutions have algorithms that need fewer than they are counted at.
 
     Of attention only what no mask of positions hides: SDPA leaves the rest of a causal order out (479 µs on an H200,
-    where all of a text's FLOPs need 556), FlexAttention that of a window. In training every product counts as the least of them does: the backward's are not told
-    apart.
+    where all of a text's FLOPs need 556), FlexAttention that of a window. In training every product counts as the
+    least of them does: the backward's are not told apart.
     """
     products = _products(graph)
     written = written_alone(graph)
@@ -196,7 +197,7 @@ def _kept(matched: Match) -> float:
     score, keep, positions = (str(matched.roles[name]) for name in ("score", "keep", "positions"))
     if keep != positions or "-inf" in score:
         return 0.0
-    return score_functions.kept_share(positions, score_functions.sizes_of(matched))
+    return kept_share(positions, score_functions.sizes_of(matched))
 
 
 def _unmasked(counted: Cost, graph: Graph, certain: float) -> Cost:

@@ -1,4 +1,4 @@
-"""FlexAttention with the functions that a region's graph gave: `score_mod` and `mask_mod` as code, tensors that they read.
+"""FlexAttention with the functions that a region's graph gave: `score_mod` and `mask_mod` as code, and what they read.
 
 A block mask of positions alone is made once in a process. One that reads tensors is made again in every call, by a
 compiled create_block_mask, because nobody knows here that they stay the same; a model would make it once a step.
@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from profiler.region.graph.score_masks import MASK_MOD, SCORE_MOD, Modifier, function
+
 Tensor = torch.Tensor
-Modifier = Callable[..., Any]
-SCORE_MOD, MASK_MOD = "score_mod(score, b, h, q_idx, kv_idx)", "mask_mod(b, h, q_idx, kv_idx)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,6 @@ def flex_attention(
     return result
 
 
-@functools.lru_cache(maxsize=256)
-def function(head: str, code: str, tensors: tuple[str, ...]) -> Callable[..., Modifier]:
-    """What makes the function of the tensors that its code reads. The code is `score_text`'s, made of known parts."""
-    name = head.partition("(")[0]
-    text = f"def made({', '.join(tensors)}):\n    def {head}:\n        return {code}\n    return {name}\n"
-    space: dict[str, Any] = {"torch": torch}
-    exec(compile(text, f"<{name}>", "exec"), space)
-    made: Callable[..., Modifier] = space["made"]
-    return made
-
-
 @functools.cache
 def _attend(compiled: bool) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention as flex
@@ -82,7 +71,8 @@ def _attend(compiled: bool) -> Callable[..., Any]:
 def _maker(compiled: bool) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import create_block_mask
 
-    return torch.compile(create_block_mask, dynamic=False) if compiled else create_block_mask
+    maker: Callable[..., Any] = create_block_mask
+    return torch.compile(maker, dynamic=False) if compiled else maker
 
 
 def _blocks(mask_mod: Modifier, masked: Masked, device: str) -> Any:

@@ -110,8 +110,8 @@ ENTRIES: tuple[Entry, ...] = (
         "library:torch.nn.attention.flex_attention", "torch", FLEX, "torch.compile(flex_attention)({q}, {k}, {v})",
         (CHANGED_SCORES, LEAST_HEAD, one_dtype("q", "k", "v"), NO_DROPOUT), (19, 23), dtypes=NO_DOUBLE,
         adapter="flex_attention", feature="flex_attention",
-        note="Scores are never stored, and blocks that a mask hides are skipped. A mask of positions is made into blocks "
-             "once; one that reads tensors again in each call that is measured.",
+        note="Scores are never stored, and blocks that a mask hides are skipped. A mask of positions is made into "
+             "blocks once; one that reads tensors again in each call that is measured.",
         since="2.5",
         gives_up="compiled: the first call takes seconds; no dropout; a row that is hidden as a whole gives 0",
         source="torch 2.13, nn/attention/flex_attention.py, _inductor/kernel/flex",

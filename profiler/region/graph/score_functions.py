@@ -23,8 +23,10 @@ from profiler.region.graph.canonical.values import Product, Shape, Table, Value,
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role, calls, role
 from profiler.region.graph.nodes import shape as shape_of
-from profiler.region.graph.score_places import ZERO, Name, Place, element_number, of, unravelled
-from profiler.region.graph.score_text import COLUMN, ROW, SCORE, Said, Unsayable, Writer, both, hide
+from profiler.region.graph.score_masks import Sizes, hides_rows
+from profiler.region.graph.score_places import Name, Place, element_number, of, unravelled
+from profiler.region.graph.score_rules import RULES, both, hide
+from profiler.region.graph.score_text import COLUMN, ROW, SCORE, Said, UnsayableError, Writer
 
 KIND, TITLE = "flex_attention", "attention with its own scores by hand"
 NAMED = "scored_attention"
@@ -32,17 +34,6 @@ NAMED = "scored_attention"
 TENSOR = "tensor"
 """Roles of tensors that the code reads: tensor0, tensor1, ..., as the code names them."""
 CAUSAL = Said(f"{ROW} >= {COLUMN}", 0, "bool", frozenset({ROW, COLUMN}))
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """batch, heads of queries, heads of keys and values, rows, columns."""
-
-    batch: int
-    heads: int
-    groups: int
-    rows: int
-    columns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +54,7 @@ class Functions:
 
 @functools.lru_cache(maxsize=4)
 def _matches(module: torch.fx.GraphModule, graph: _ByIdentity) -> tuple[Match, ...]:
-    return tuple((*_by_hand(graph.graph), *_called(graph.graph)))
+    return (*_by_hand(graph.graph), *_called(graph.graph))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +73,7 @@ def matches(graph: Graph) -> tuple[Match, ...]:
     return _matches(graph.module, _ByIdentity(graph))
 
 
-# -------------------------------------------------------------------------------------------------------- written by hand
+# ------------------------------------------------------------------------------------------------------ written by hand
 
 
 def _by_hand(graph: Graph) -> Iterator[Match]:
@@ -190,12 +181,12 @@ def _sizes(q: Shape, k: Shape, v: Shape, scores: Shape = ()) -> Sizes | None:
 def _told(made: Functions, sizes: Sizes) -> dict[str, Role]:
     return {
         "scale": made.scale, "score": made.score, "keep": made.keep, "positions": made.positions,
-        "by_batch": made.by_batch, "by_head": made.by_head, "dropout": 0.0,
-        "batch": sizes.batch, "heads": sizes.heads, "groups": sizes.groups, "rows": sizes.rows, "columns": sizes.columns,
+        "by_batch": made.by_batch, "by_head": made.by_head, "dropout": 0.0, "batch": sizes.batch,
+        "heads": sizes.heads, "groups": sizes.groups, "rows": sizes.rows, "columns": sizes.columns,
     }  # fmt: skip
 
 
-# -------------------------------------------------------------------------------------------------------- torch's own call
+# ----------------------------------------------------------------------------------------------------- torch's own call
 
 
 def _called(graph: Graph) -> Iterator[Match]:
@@ -225,7 +216,7 @@ def _called(graph: Graph) -> Iterator[Match]:
                     {**roles, "k_transposed": True, **_told(made, sizes)})  # fmt: skip
 
 
-# -------------------------------------------------------------------------------------------------------------- functions
+# ------------------------------------------------------------------------------------------------------------ functions
 
 
 def functions(
@@ -241,14 +232,14 @@ def functions(
 
     shown, masks = without_masks(values.table, scores)
     try:
-        first = Writer(values, product, places(product.shape))
+        first = Writer(RULES, values, product, places(product.shape))
         first.said(shown, places(scores.shape))
-        writer = Writer(values, product, places(product.shape), _scale(first))
+        writer = Writer(RULES, values, product, places(product.shape), _scale(first))
         score = writer.said(shown, places(scores.shape))
         parts = [CAUSAL] if causal else []
         for mask in masks:
             parts += [writer.operand(p, places(scores.shape)) for p in (mask.args if mask.op == "all_of" else (mask,))]
-    except Unsayable:
+    except UnsayableError:
         return None
     paired = [p for p in parts if p.names & writer.pairs]
     kept = [p for p in parts if not p.names & writer.pairs]
@@ -290,61 +281,14 @@ def without_masks(table: Table, scores: Value) -> tuple[Value, tuple[Value, ...]
             return (table.product(Product(parts.coefficient, {inner: 1.0})), masks) if masks else (scores, ())
     if scores.op == "total":
         terms = as_total(scores, table)
-        masks, rest = list[Value](), [(table.number(terms.constant), 1.0)] if terms.constant else []
+        rest = [(table.number(terms.constant), 1.0)] if terms.constant else []
+        taken: list[Value] = []
         for term, c in terms.coefficients.items():
             inner, more = without_masks(table, term) if c > 0 and term.shape == scores.shape else (term, ())
-            masks += more
+            taken += more
             rest.append((inner, c))
-        return (table.plus(*rest), tuple(masks)) if masks else (scores, ())
+        return (table.plus(*rest), tuple(taken)) if taken else (scores, ())
     return scores, ()
-
-
-# ------------------------------------------------------------------------------------------------------------- how many
-
-
-MOST_ROWS = 512
-BLOCK = 128
-"""Rows and columns of FlexAttention's blocks."""
-
-
-def kept_at(code: str, batch: torch.Tensor, head: torch.Tensor, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    """A mask of positions at these places, spread to all of them. code: as `Functions.positions` has it."""
-    function = eval(f"lambda b, h, {ROW}, {COLUMN}: {code}", {"torch": torch})  # our own: see score_text
-    kept: torch.Tensor = function(batch, head, row, column)
-    return kept.expand(torch.broadcast_shapes(batch.shape, head.shape, row.shape, column.shape))
-
-
-def _sampled(sizes: Sizes) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Some heads and rows, as far from each other, and every column."""
-    rows = torch.linspace(0, sizes.rows - 1, min(MOST_ROWS, sizes.rows), dtype=torch.float64).round().long()
-    heads = torch.linspace(0, sizes.heads - 1, min(4, sizes.heads)).long()
-    return torch.zeros(1, 1, 1, 1).long(), heads.view(-1, 1, 1), rows.view(-1, 1), torch.arange(sizes.columns)
-
-
-@functools.lru_cache(maxsize=256)
-def hides_rows(code: str, sizes: Sizes) -> bool:
-    """Some row is hidden as a whole. What is left of its softmax goes by how low the numbers are that hide it."""
-    batch, head, row, column = _sampled(sizes)
-    ends = torch.cat((row.flatten(), torch.arange(min(BLOCK, sizes.rows)), torch.arange(sizes.rows)[-BLOCK:]))
-    return not bool(kept_at(code, batch, head, ends.view(-1, 1), column).any(-1).all())
-
-
-@functools.lru_cache(maxsize=256)
-def kept_share(code: str, sizes: Sizes, block: int = 1) -> float:
-    """Share of the scores that a mask of positions keeps; of blocks of so many columns and rows that hold one."""
-    if not code:
-        return 1.0
-    batch, head, row, column = _sampled(sizes)
-    if block > 1:
-        starts = torch.arange(0, sizes.rows, block)
-        if len(starts) > 32:
-            starts = starts[torch.linspace(0, len(starts) - 1, 32).long()]
-        row = (starts[:, None] + torch.linspace(0, block - 1, min(8, block)).long()).clamp(max=sizes.rows - 1)
-        kept = kept_at(code, batch[..., None], head[..., None], row[..., None], column)
-        spare = -sizes.columns % block
-        kept = torch.nn.functional.pad(kept.any(-2), (0, spare)).unflatten(-1, (-1, block)).any(-1)
-        return float(kept.float().mean())
-    return float(kept_at(code, batch, head, row, column).float().mean())
 
 
 def sizes_of(match: Match) -> Sizes:
