@@ -64,7 +64,8 @@ def flex_attention(
 def _attend(compiled: bool) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention as flex
 
-    return torch.compile(flex, dynamic=False) if compiled else flex
+    attend: Callable[..., Any] = flex
+    return torch.compile(attend, dynamic=False) if compiled else attend
 
 
 @functools.cache

@@ -102,6 +102,7 @@ def test_the_functions_read_as_a_person_would_write_them(case: Case) -> None:
     assert ("enable_gqa=True" in call) == (case.groups != 4)
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 @pytest.mark.parametrize("case", NAMED.values(), ids=NAMED)
 def test_what_is_shown_runs_and_gives_the_same(case: Case) -> None:
     """As it is pasted; uncompiled, because torch's CPU has no kernel for all of it."""
