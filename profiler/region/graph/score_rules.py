@@ -75,11 +75,6 @@ def _product(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:
         base = bases[0][0]
         if base.op == "total":
             return _total(w, value, places)
-        if base.op == "tanh" and w.of_scores(base):
-            if list(as_product(base.args[0]).exponents) == [w.product]:
-                w.caps.add(parts.coefficient)
-            inner = w.operand(base, places)
-            return Said(f"{number(parts.coefficient)} * {inner.code}", PRODUCT, "float", inner.names)
         return w.term(base, parts.coefficient, places)
     above: list[str] = []
     below: list[str] = []

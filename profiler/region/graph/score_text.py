@@ -14,7 +14,7 @@ import torch
 
 from profiler.region import op_kinds
 from profiler.region.graph.canonical.graph_values import GraphValues
-from profiler.region.graph.canonical.values import Value, near
+from profiler.region.graph.canonical.values import Value, as_product, near
 from profiler.region.graph.nodes import value as fake_of
 from profiler.region.graph.score_places import ZERO, Place
 
@@ -153,6 +153,10 @@ class Writer:
         if value is self.product:
             return self._score(factor, at)
         made = self.said(value, at)
+        if value.op == "tanh" and SCORE in made.names:
+            if list(as_product(value.args[0]).exponents) == [self.product]:
+                self.caps.add(factor)
+            return Said(f"{number(factor)} * {made.code}", PRODUCT, "float", made.names)
         if made.kind == "bool":
             return Said(f"torch.where({made.code}, {number(factor)}, 0)", ATOM, whole(factor), made.names)
         if made.literal:
