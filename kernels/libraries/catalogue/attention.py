@@ -36,7 +36,7 @@ CHANGED_SCORES = Condition(
 )
 LEAST_HEAD = Condition(
     "head size of 16 or more (torch's kernels; elsewhere the unfused reference)",
-    lambda f: None if f.capability is None or not f.sizes.get("q") else f.sizes["q"][-1] >= 16,
+    lambda f: True if (n := f.size("q")) is not None and n >= 16 else None if f.capability is None or not n else False,
 )
 
 
