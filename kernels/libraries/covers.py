@@ -13,7 +13,7 @@ from kernels.host import Host
 from kernels.libraries.adapters.operands import completed
 from kernels.libraries.catalogue import ENTRIES, OPERATIONS
 from kernels.libraries.facts import facts_of
-from kernels.libraries.flex_text import flex_text
+from kernels.libraries.flex_text import flex_text, grouped, of_heads
 from kernels.libraries.model import Cover, Entry, Facts, least_version
 from kernels.libraries.operand_text import Spelling, atom, negated, shown
 from kernels.libraries.patterns.matrix_products import product_and_bias
@@ -99,9 +99,11 @@ def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
     wider = _wider(match, graph)
     if wider and not entry.takes_dtype:
         roles["x"] = f"{atom(str(roles['x']))}.to({wider})"
-    call = shown(entry.call, roles | _mask_as_passed(roles, facts))
-    if match.kind == score_functions.KIND:
-        call = flex_text(graph, match, roles)
+    more = _mask_as_passed(roles, facts)
+    if "batch" in match.roles:  # heads that are not an axis of their own
+        roles |= of_heads(graph, match, roles)
+        more |= {"grouped": grouped(match)}
+    call = flex_text(graph, match, roles) if match.kind == score_functions.KIND else shown(entry.call, roles | more)
     if wider and entry.takes_dtype:
         call = f"{call[:-1]}, dtype={wider})"
     elif entry.targets and not match.by_hand and (wanted := _other_dtype(match, graph)):

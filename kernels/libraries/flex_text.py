@@ -13,6 +13,7 @@ from profiler.region.graph.score_functions import sizes_of, tensors_of
 
 RESERVED = frozenset({"score", "b", "h", "q_idx", "kv_idx", "torch", "attend", "score_mod", "mask_mod", "block_mask"})
 """Names that the pasted code gives a meaning of its own."""
+RESHAPED = re.compile(r"\.reshape\([\d, ]*\)$")
 TENSOR = re.compile(r"\btensor(\d+)\b")
 ONCE, AGAIN = (
     "of positions alone: once, for every layer and step",
@@ -21,7 +22,7 @@ ONCE, AGAIN = (
 
 
 def flex_text(graph: Graph, match: Match, texts: Mapping[str, Role]) -> str:
-    """The code. texts: operands as the user wrote them."""
+    """The code. texts: operands as the user would give them."""
     roles, sizes = match.roles, sizes_of(match)
     read = tensors_of(match)
     named = {name: _named(graph, match, name, str(texts[name])) for name in read}
@@ -31,7 +32,6 @@ def flex_text(graph: Graph, match: Match, texts: Mapping[str, Role]) -> str:
     code += [f"{name} = {given}" for name, given in named.values() if given]
     if score:
         code += ["", "def score_mod(score, b, h, q_idx, kv_idx):", f"    return {score}", ""]
-    q, k, v = (_of_heads(graph, match, role, texts, n) for role, n in _leads(match).items())
     if keep:
         code += ["", "def mask_mod(b, h, q_idx, kv_idx):", f"    return {keep}", ""]
         fixed = keep == roles["positions"]
@@ -39,12 +39,25 @@ def flex_text(graph: Graph, match: Match, texts: Mapping[str, Role]) -> str:
         counts = [str(n) if told else "None" for n, told in
                   ((sizes.batch, roles["by_batch"]), (sizes.heads, roles["by_head"]))]  # fmt: skip
         make = "create_block_mask" if fixed else "torch.compile(create_block_mask)"
-        device = f"{atom(str(texts['q']))}.device"
+        first = re.match(r"\(*(\w+)", str(texts["q"]))
+        device = f"{first.group(1) if first else 'q'}.device"
         code += [f"# {ONCE if fixed else again}"]
         code += [f"block_mask = {make}(mask_mod, {', '.join(counts)}, {sizes.rows}, {sizes.columns}, device={device})"]
     more = [", score_mod=score_mod"] * bool(score) + [", block_mask=block_mask"] * bool(keep)
-    grouped = ", enable_gqa=True" if sizes.groups != sizes.heads else ""
-    return "\n".join([*code, f"y = attend({q}, {k}, {v}{''.join(more)}, scale={roles['scale']}{grouped})"])
+    q, k, v = (texts[role] for role in ("q", "k", "v"))
+    given = f"{q}, {k}, {v}{''.join(more)}, scale={roles['scale']}{grouped(match)}"
+    return "\n".join([*code, f"y = attend({given})"])
+
+
+def grouped(match: Match) -> str:
+    """What the call is told where several heads of queries read one of keys."""
+    sizes = sizes_of(match)
+    return ", enable_gqa=True" if sizes.groups != sizes.heads else ""
+
+
+def of_heads(graph: Graph, match: Match, texts: Mapping[str, Role]) -> dict[str, Role]:
+    """q, k and v as [batch, heads, time, dimension]."""
+    return {role: _of_heads(graph, match, role, texts, lead) for role, lead in _leads(match).items()}
 
 
 def _leads(match: Match) -> dict[str, tuple[int, int]]:
@@ -62,6 +75,7 @@ def _of_heads(graph: Graph, match: Match, role: str, texts: Mapping[str, Role], 
     if role == "k" and match.roles.get("k_transposed") is False:
         tail = (tail[1], tail[0])
     way = "expand" if own == (1, 1) else "reshape"
+    text = RESHAPED.sub("", text)
     return f"{atom(text)}.{way}({', '.join(map(str, (*lead, *tail)))})"
 
 

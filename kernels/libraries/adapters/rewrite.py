@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -15,7 +14,7 @@ from kernels.libraries.adapters.packages import PACKAGES
 from kernels.libraries.adapters.pytorch import TORCH
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
-from profiler.region.graph.score_functions import sizes_of, tensors_of
+from profiler.region.graph.score_functions import tensors_of
 
 
 def adapt(graph: Graph, matches: Sequence[Match], adapter: str) -> torch.fx.GraphModule:
@@ -74,31 +73,15 @@ def _attention(e: Editor, match: Match) -> torch.fx.Node:
 def _flex_attention(e: Editor, match: Match) -> torch.fx.Node:
     from kernels.libraries.adapters.flex import flex_attention
 
-    roles, sizes = match.roles, sizes_of(match)
-    q, k, v = (e.need(roles[name]) for name in ("q", "k", "v"))
-    if not roles.get("k_transposed", True):
-        k = e.call(torch.transpose, k, -2, -1)
-    if len({n.meta["val"].dtype for n in (q, k, v)}) != 1:
-        raise Unsupported("q, k and v of different dtypes")
-    q = _heads_as(e, q, (sizes.batch, sizes.heads))
-    k, v = (_heads_as(e, n, (sizes.batch, sizes.groups)) for n in (k, v))
+    roles, heads = match.roles, heads_of(e, match)
     tensors = [_without_ones(e, e.need(roles[name])) for name in tensors_of(match)]
     score, keep = str(roles["score"]), str(roles["keep"])
     by, fixed = (bool(roles["by_batch"]), bool(roles["by_head"])), keep == roles["positions"]
-    made = e.call(flex_attention, q, k, v, tensors, score, keep, roles["scale"], by, fixed, like=q)
-    made.meta["val"] = q.meta["val"].new_empty((*q.meta["val"].shape[:-1], v.meta["val"].shape[-1]))
+    made = e.call(
+        flex_attention, heads.q, heads.k, heads.v, tensors, score, keep, roles["scale"], by, fixed, like=heads.q
+    )  # fmt: skip
+    made.meta["val"] = heads.result()
     return made
-
-
-def _heads_as(e: Editor, node: torch.fx.Node, lead: tuple[int, int]) -> torch.fx.Node:
-    """[batch, heads, time, dimension]; one head for every batch is spread."""
-    shape = tuple(node.meta["val"].shape)
-    if shape[:-2] == lead:
-        return node
-    if math.prod(shape[:-2]) == 1:
-        node = node if len(shape) == 4 else e.call(torch.reshape, node, (1, 1, *shape[-2:]))
-        return e.call(torch.ops.aten.expand.default, node, [*lead, *shape[-2:]])
-    return e.call(torch.reshape, node, (*lead, *shape[-2:]))
 
 
 def _without_ones(e: Editor, node: torch.fx.Node) -> torch.fx.Node:

@@ -35,7 +35,7 @@ def _scored(graph: Graph, forms: Iterable[Match]) -> list[Match]:
     """Attention whose scores no form names."""
     named = {m.output for m in forms if m.kind.endswith("attention")}
     own = [m for m in score_functions.matches(graph) if m.by_hand and m.output not in named]
-    return [replace(m, kind=score_functions.NAMED) for m in own]
+    return [score_functions.plain(m) or replace(m, kind=score_functions.NAMED) for m in own]
 
 
 def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:

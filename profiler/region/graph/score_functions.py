@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -117,6 +117,7 @@ def _attention(graph: Graph, values: GraphValues, root: Value, scores: Value, pr
     made = functions(values, product, scores, sizes)
     if made is None:
         return []
+    q, k, turned, v = (_at_node(values, one) for one in (q, k, turned, v))
     transposed = bool(k.nodes) or not turned.nodes
     roles: dict[str, Value | Node | Role] = {
         "q": q, "k": k if transposed else turned, "v": v, "k_transposed": transposed, **_told(made, sizes)
@@ -125,6 +126,23 @@ def _attention(graph: Graph, values: GraphValues, root: Value, scores: Value, pr
     free = frozenset(n for n, one in values.values.items() if not _scored(one, product))
     there = told(graph, values, PATTERN, roles, root, free)
     return [_without_shared(graph, m, free) for m in there]
+
+
+def _at_node(values: GraphValues, one: Value) -> Value:
+    """The operand, or where no node has it the same rows with their leading axes in one, as einsum lays them out."""
+    views = (made for n in one.reshaped if (made := values.of(n)) is not None and made.shape[-2:] == one.shape[-2:])
+    return one if one.nodes else next(views, one)
+
+
+def plain(match: Match) -> Match | None:
+    """The match as SDPA takes it, where its scores stay as they are and nothing or the future is hidden."""
+    roles = match.roles
+    scale = roles["scale"]
+    positive = isinstance(scale, float) and scale > 0
+    if not positive or roles["score"] or roles["keep"] not in ("", CAUSAL.code):
+        return None
+    more: dict[str, Role] = {"mask": None, "mask_kind": None, "causal": bool(roles["keep"])}
+    return replace(match, kind="attention", title="attention by hand", roles=roles | more)
 
 
 def _scored(result: object, product: Value) -> bool:

@@ -212,6 +212,43 @@ def test_it_is_a_candidate_where_gradients_are_asked_for() -> None:
     assert offered[FLEX].available, offered[FLEX].reason
 
 
+SDPA = "library:torch.nn.functional.scaled_dot_product_attention"
+EINSUM = """q: f32[2, 24, 4, 16]
+k: f32[2, 24, 4, 16]
+v: f32[2, 24, 4, 16]
+i = arange(24)
+s = einsum("bthd,bshd->bhts", q, k) * 0.3
+p = softmax(s.masked_fill(i[None, :] > i[:, None], float("-inf")), -1)
+return einsum("bhts,bshd->bthd", p, v)
+"""
+FIVE = """q: f32[2, {rows}, 64]
+k: f32[2, 24, 32]
+v: f32[2, 24, 32]
+g = q.view(2, {rows}, 2, 2, 16).permute(0, 2, 3, 1, 4)
+k = k.view(2, 24, 2, 16).transpose(1, 2)[:, :, None]
+v = v.view(2, 24, 2, 16).transpose(1, 2)[:, :, None]
+s = g @ k.transpose(-1, -2) * 0.3
+return (softmax(s, -1) @ v).permute(0, 3, 1, 2, 4).reshape(2, {rows}, 64)
+"""
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    (EINSUM, "attn_mask=None, is_causal=True, scale=0.3)"), (FIVE.format(rows=24), "enable_gqa=True"),
+    (FIVE.format(rows=1), "enable_gqa=True"),
+], ids=["einsum", "five dimensions", "five dimensions, decoding"])  # fmt: skip
+def test_spellings_with_no_axis_of_heads_are_attention_too(text: str, said: str) -> None:
+    region = parse(text)
+    graph = lower(region)
+    covers = {c.candidate: c for c in coverage(graph, match(graph), H200)}
+    assert said in covers[SDPA].call
+    given = inputs(text)
+    (wanted,) = program(region).module(*given.values())
+    for candidate in (SDPA, FLEX):
+        assert covers[candidate].covers
+        (got,) = build(candidate, region, {}, "cpu")(*given.values())
+        torch.testing.assert_close(got, wanted, atol=2e-6, rtol=2e-6)
+
+
 REFUSED = {
     "dropout": "softmax(s, -1).to(f32)|dropout(softmax(s, -1), 0.1)",
     "another axis": "softmax(s, -1)|softmax(s, -2)",
