@@ -56,7 +56,7 @@ class Place:
     def code(self) -> str:
         """As Python, in no brackets."""
         parts: list[str] = []
-        for name, factor in self.terms.items():
+        for name, factor in sorted(self.terms.items(), key=lambda t: (t[1] < 0, -abs(t[1]))):
             simple = name.code.isidentifier() or name.code.endswith("]")
             inner = name.code if simple and factor in (1, -1) else f"({name.code})" if not simple else name.code
             said = inner if abs(factor) == 1 else f"{inner} * {abs(factor)}"
