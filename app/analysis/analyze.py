@@ -180,9 +180,7 @@ def decide(
         by_hand=prepared.by_hand,
         facts=facts,
         irregularity=irregularity(prepared.region, workload),
-        cost_json=cost_json(
-            prepared.cost, device, default, facts.sdpa, prepared.attention_bytes, facts.hidden_share
-        ),
+        cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes, facts.hidden_share),
         advice=replace(
             advice,
             notes=(*advice.notes, *context.notes, *_atlas_notes(device)),

@@ -17,6 +17,7 @@ from profiler.hardware import Device
 from profiler.region import op_kinds
 
 SDPA = "torch.nn.functional.scaled_dot_product_attention"
+FLEX = "torch.nn.attention.flex_attention"
 SPLIT = ("quack", "triton")
 """Calls whose kernels give a row to several processors where there are few rows."""
 

@@ -8,7 +8,6 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from kernels.codegen.index import Unsupported
 from kernels.libraries.adapters.editor import Editor, Maker, attention_operands, heads_of, operand, vector
 from kernels.libraries.adapters.packages import PACKAGES
 from kernels.libraries.adapters.pytorch import TORCH

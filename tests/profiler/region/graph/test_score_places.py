@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -40,7 +41,7 @@ def test_an_element_of_a_view_is_where_torch_has_it(seed: int) -> None:
         chain.append(views(rng, chain[-1]))
     tensor = torch.arange(240).view(chain[-1])  # the innermost tensor; the scores are a view of it
     places: tuple[Place, ...] = tuple(of(n) for n in NAMES)
-    for shape, inner in zip(chain, chain[1:], strict=False):
+    for shape, inner in itertools.pairwise(chain):
         places = reshaped(places, shape, inner)
     whole = tensor.view(SIZES)
     for _ in range(12):
