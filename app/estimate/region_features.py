@@ -142,8 +142,8 @@ def hidden_share(graph: Graph) -> float:
 
     graph: of what was written, without a backward.
     """
-    from profiler.region.graph import score_functions
-    from profiler.region.graph.score_masks import kept_share
+    from profiler.region.graph.scores import functions as score_functions
+    from profiler.region.graph.scores.masks import kept_share
 
     flops = {o.name: o.flops for o in graph.operations if o.kind == op_kinds.GEMM}
     hidden = 0.0

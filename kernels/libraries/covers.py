@@ -21,11 +21,11 @@ from kernels.libraries.patterns.recognised import recognised
 from kernels.libraries.patterns.terms import promoted
 from kernels.packages import install_command
 from profiler.region import op_kinds
-from profiler.region.graph import score_functions
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role, calls, covered_operations, node_of, role
 from profiler.region.graph.nodes import argument, is_call, value
-from profiler.region.graph.score_masks import BLOCK, kept_share
+from profiler.region.graph.scores import functions as score_functions
+from profiler.region.graph.scores.masks import BLOCK, kept_share
 
 ALONE = "alone: torch.compile fuses it with its neighbours"
 WIDENED = frozenset({"rms_norm", "layer_norm", "group_norm", "batch_norm", "softmax"})

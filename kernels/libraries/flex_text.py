@@ -9,7 +9,7 @@ from kernels.libraries.operand_text import atom
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role, node_of
 from profiler.region.graph.nodes import shape
-from profiler.region.graph.score_functions import sizes_of, tensors_of
+from profiler.region.graph.scores.functions import sizes_of, tensors_of
 
 RESERVED = frozenset({"score", "b", "h", "q_idx", "kv_idx", "torch", "attend", "score_mod", "mask_mod", "block_mask"})
 """Names that the pasted code gives a meaning of its own."""

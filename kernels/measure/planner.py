@@ -36,14 +36,14 @@ from kernels.measure.messages import (
 )
 from kernels.measure.processes.channel import Channel
 from profiler.hardware import find_device
-from profiler.region.graph import score_functions
 from profiler.region.graph.cost import cost
 from profiler.region.graph.cost_model import Cost, floor_us
 from profiler.region.graph.lowering import Graph, lower, written_alone
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.operation import Operation
 from profiler.region.graph.patterns import match
-from profiler.region.graph.score_masks import kept_share
+from profiler.region.graph.scores import functions as score_functions
+from profiler.region.graph.scores.masks import kept_share
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from profiler.region.graph.score_masks import MASK_MOD, SCORE_MOD, Modifier, function
+from profiler.region.graph.scores.masks import MASK_MOD, SCORE_MOD, Modifier, function
 
 Tensor = torch.Tensor
 

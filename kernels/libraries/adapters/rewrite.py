@@ -13,7 +13,7 @@ from kernels.libraries.adapters.packages import PACKAGES
 from kernels.libraries.adapters.pytorch import TORCH
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
-from profiler.region.graph.score_functions import tensors_of
+from profiler.region.graph.scores.functions import tensors_of
 
 
 def adapt(graph: Graph, matches: Sequence[Match], adapter: str) -> torch.fx.GraphModule:

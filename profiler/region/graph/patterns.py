@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from profiler.region import op_kinds
-from profiler.region.graph import score_functions
 from profiler.region.graph.canonical.pattern import matches, readings
 from profiler.region.graph.forms import FORMS
 from profiler.region.graph.fusion import through_views
@@ -14,6 +13,7 @@ from profiler.region.graph.library_calls import gemms, library_calls
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.operation import Operation
+from profiler.region.graph.scores import functions as score_functions
 from profiler.region.operations import title_of
 
 

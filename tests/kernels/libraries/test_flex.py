@@ -14,9 +14,9 @@ from kernels.host import Host
 from kernels.libraries import coverage
 from kernels.libraries.adapters import flex
 from kernels.libraries.model import Cover
-from profiler.region.graph import score_functions
 from profiler.region.graph.lowering import lower, written_alone
 from profiler.region.graph.patterns import match
+from profiler.region.graph.scores import functions as score_functions
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from tests.kernels.libraries.flex_cases import BY_ITSELF, CASES, Case, T

@@ -9,8 +9,8 @@ from profiler.region import op_kinds
 from profiler.region.graph.lowering import lower
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.patterns import match, region_kind
-from profiler.region.graph.score_functions import matches, sizes_of
-from profiler.region.graph.score_masks import Sizes, hides_rows, kept_share
+from profiler.region.graph.scores.functions import matches, sizes_of
+from profiler.region.graph.scores.masks import Sizes, hides_rows, kept_share
 from profiler.region.language.text import parse
 
 QKV = "q: f32[2, 4, 64, 16]\nk: f32[2, 4, 64, 16]\nv: f32[2, 4, 64, 16]\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from profiler.region.graph.score_text import COLUMN, ROW
+from profiler.region.graph.scores.text import COLUMN, ROW
 
 Tensor = torch.Tensor
 Modifier = Callable[..., Any]
@@ -31,7 +31,7 @@ class Sizes:
 def function(head: str, code: str, tensors: tuple[str, ...]) -> Callable[..., Modifier]:
     """What makes the function of the tensors that its code reads.
 
-    The code is `score_rules`': indices, numbers, `tensor0` and operations of fixed tables, nothing that a text says.
+    The code is `rules`': indices, numbers, `tensor0` and operations of fixed tables, nothing that a text says.
     """
     name = head.partition("(")[0]
     text = f"def made({', '.join(tensors)}):\n    def {head}:\n        return {code}\n    return {name}\n"

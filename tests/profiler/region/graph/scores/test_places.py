@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from profiler.region.graph.score_places import Name, Place, divided, element_number, of, plus, reshaped, unravelled
+from profiler.region.graph.scores.places import Name, Place, divided, element_number, of, plus, reshaped, unravelled
 
 SIZES = (2, 6, 4, 5)
 NAMES = tuple(Name(n, size) for n, size in zip("bhij", SIZES, strict=True))

@@ -23,10 +23,10 @@ from profiler.region.graph.canonical.values import Product, Shape, Table, Value,
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role, calls, role
 from profiler.region.graph.nodes import shape as shape_of
-from profiler.region.graph.score_masks import Sizes, hides_rows
-from profiler.region.graph.score_places import Name, Place, element_number, of, unravelled
-from profiler.region.graph.score_rules import RULES, both, hide
-from profiler.region.graph.score_text import COLUMN, ROW, SCORE, Said, UnsayableError, Writer
+from profiler.region.graph.scores.masks import Sizes, hides_rows
+from profiler.region.graph.scores.places import Name, Place, element_number, of, unravelled
+from profiler.region.graph.scores.rules import RULES, both, hide
+from profiler.region.graph.scores.text import COLUMN, ROW, SCORE, Said, UnsayableError, Writer
 
 KIND, TITLE = "flex_attention", "attention with its own scores by hand"
 NAMED = "scored_attention"

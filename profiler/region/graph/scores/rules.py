@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from profiler.region.graph.canonical.values import Value, as_product, as_total, order_of
-from profiler.region.graph.score_places import ZERO, Name, Place, of, plus, reshaped
-from profiler.region.graph.score_text import (
+from profiler.region.graph.scores.places import ZERO, Name, Place, of, plus, reshaped
+from profiler.region.graph.scores.text import (
     AND,
     ATOM,
     COMPARED,

@@ -16,7 +16,7 @@ from profiler.region import op_kinds
 from profiler.region.graph.canonical.graph_values import GraphValues
 from profiler.region.graph.canonical.values import Value, as_product, near
 from profiler.region.graph.nodes import value as fake_of
-from profiler.region.graph.score_places import ZERO, Place
+from profiler.region.graph.scores.places import ZERO, Place
 
 MOST_CODE = 4000
 """Characters of one function: longer ones are nobody's to read, and compile for minutes."""
