@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf, isfinite, prod
 
 import torch
 
@@ -20,6 +20,10 @@ from profiler.region.graph.scores.places import ZERO, Place
 
 MOST_CODE = 4000
 """Characters of one function: longer ones are nobody's to read, and compile for minutes."""
+MOST_OF_A_TENSOR = 100
+"""Characters of what is computed for each score of a tensor that has a number for each of them."""
+MOST_DEEP = 80
+"""Operations inside each other, in one function."""
 SCORE, ROW, COLUMN = "score", "q_idx", "kv_idx"
 VIEWS = frozenset({"reshape", "expand", "permute", "slice"})
 COMPARED, OR, AND, SUM, PRODUCT, UNARY, ATOM = range(7)
@@ -73,28 +77,29 @@ class Writer:
     caps: set[float] = field(default_factory=set)
     _scored: dict[Value, bool] = field(default_factory=dict)
     _given: dict[Value, bool] = field(default_factory=dict)
+    _deep: int = 0
 
     # ---------------------------------------------------------------------------------------------------- what it is of
 
     def of_scores(self, value: Value) -> bool:
         """It depends on the product."""
-        known = self._scored.get(value)
-        if known is None:
-            known = self._scored[value] = value is self.product or any(map(self.of_scores, value.args))
-        return known
+        return _reaches(value, lambda one: one is self.product, self._scored, self.product.order)
 
     def of_tensors(self, value: Value) -> bool:
         """It depends on something that is given."""
-        known = self._given.get(value)
-        if known is None:
-            known = self._given[value] = value.op == "input" or any(map(self.of_tensors, value.args))
-        return known
+        return _reaches(value, lambda one: one.op == "input", self._given)
 
     # ------------------------------------------------------------------------------------------------------------- code
 
     def said(self, value: Value, places: Sequence[Place]) -> Said:
         """The value's element at the places of its axes."""
-        made = self._said(value, tuple(places))
+        if self._deep == MOST_DEEP:
+            raise UnsayableError("too much to compute for one score")
+        self._deep += 1
+        try:
+            made = self._said(value, tuple(places))
+        finally:
+            self._deep -= 1
         if len(made.code) > MOST_CODE:
             raise UnsayableError("too much to compute for one score")
         return made
@@ -110,15 +115,26 @@ class Writer:
         if not scored and value.nodes and value.op != "input" and self._read_whole(value):
             return self._read(value, places)
         rule = self.rules.get(value.op) or self.rules.get(op_kinds.base_name(value.op))
+        before = dict(self.captured)
         if rule is not None:
             try:
-                return rule(self, value, places)
+                made = rule(self, value, places)
+                if scored or not value.nodes or not self._stored(value, made):
+                    return made
             except UnsayableError:
                 if scored or not value.nodes:
                     raise
         if scored or not value.nodes:
             raise UnsayableError(f"{value.op} of scores")
+        self.captured = before
         return self._read(value, places)
+
+    def _stored(self, value: Value, made: Said) -> bool:
+        """Much is computed of a tensor that is as large as the result: to read the result moves no more."""
+        size = prod(value.shape)
+        return len(made.code) > MOST_OF_A_TENSOR and any(
+            name in made.names and prod(tensor.shape) >= size > 1 for tensor, name in self.captured.items()
+        )
 
     def _read_whole(self, value: Value) -> bool:
         """Computed numbers that do not go by row and column both: once a row is less than once a score."""
@@ -188,6 +204,22 @@ class Writer:
             code += f" {'-' if constant < 0 else '+'} {number(abs(constant))}"
         single = len(ordered) == 1 and not constant
         return Said(code, ordered[0].binds if single else SUM, kind, names)
+
+
+def _reaches(value: Value, wanted: Callable[[Value], bool], known: dict[Value, bool], oldest: int = 0) -> bool:
+    """Whether the value is made of one that is wanted. oldest: values before it are made of none."""
+    waiting = [value]
+    while waiting:
+        one = waiting[-1]
+        if one not in known:
+            behind = [a for a in one.args if a not in known and a.order >= oldest]
+            if wanted(one) or not behind:
+                known[one] = wanted(one) or any(known.get(a, False) for a in one.args)
+            else:
+                waiting += behind
+                continue
+        waiting.pop()
+    return known[value]
 
 
 def spread(places: Sequence[Place], shape: Sequence[int]) -> tuple[Place, ...]:

@@ -49,6 +49,21 @@ def test_a_score_that_no_form_names_is_named_attention_and_covers_the_region() -
     assert region_kind(graph, found_here) == ("scored_attention", "attention with its own scores by hand")
 
 
+def test_hundreds_of_operations_on_a_score_are_no_function_of_it() -> None:
+    lines = "".join("s = torch.sigmoid(s) + 1.5\n" for _ in range(450))
+    assert not matches(lower(parse(QKV + SCORES + lines + END)))
+
+
+def test_a_mask_that_is_a_long_time_in_the_making_is_read() -> None:
+    """What is computed of a tensor before it hides scores stays as it is, however much that is."""
+    made = "m = e\n" + "".join("m = torch.sigmoid(m) - 0.6\n" for _ in range(450))
+    text = QKV + "e: f32[64, 64]\n" + SCORES + made + "s = s + m\n" + END
+    (one,) = matches(lower(parse(text)))
+    score = str(one.roles["score"])
+    assert "tensor0[q_idx, kv_idx]" in score
+    assert score.count("sigmoid") < 5
+
+
 MASKS = {
     "window": ("(q_idx >= kv_idx) & (kv_idx >= q_idx - 99)", lambda i, j: (i >= j) & (i - j < 100)),
     "prefix": ("(q_idx >= kv_idx) | (kv_idx <= 40)", lambda i, j: (i >= j) | (j <= 40)),
