@@ -150,9 +150,10 @@ def library(
     density: float | None = None,
 ) -> Prediction | None:
     """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it.
-    density: share of attention's scores that it computes, where it is another than of any call.
+    density: share of attention's scores that it computes, where it is less than of any call; half of a causal order,
+    as the rates were fitted, and not the half and a bit that its blocks are.
     """
-    scores = facts.attention_density if density is None else density
+    scores = min(facts.attention_density, 1.0 if density is None else density)
     if _absent(facts, part):
         return None
     torchs = call.startswith("torch.")
