@@ -45,9 +45,9 @@ def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
         return "copy", "views only"
     names = {o.name for o in working}
     matched = list(matches)
+    made = {m.output: m.operations for m in score_functions.matches(graph)}
     for item in matched:
-        rest = names - item.operations
-        if not rest:
+        if names <= item.operations | made.get(item.output, frozenset()):  # what makes its mask is its own
             return item.kind, item.title
     if not any(m.kind.endswith("attention") for m in matched):
         tail = _gemm_tail(graph, working)
@@ -55,7 +55,8 @@ def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
             return tail
     main = next((m for m in matched if m.kind not in ("gemm", "softmax") or m.by_hand), None)
     if main is not None and not (main.kind in ("swiglu", "geglu") and any(m.kind == "gemm" for m in matched)):
-        others = [o for o in working if o.name not in main.operations]
+        inside = main.operations | made.get(main.output, frozenset())
+        others = [o for o in working if o.name not in inside]
         return main.kind, f"{main.title} with {_list_names(others)}"
     return _by_kinds(graph, working)
 

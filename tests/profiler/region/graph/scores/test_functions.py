@@ -64,6 +64,13 @@ def test_a_mask_that_is_a_long_time_in_the_making_is_read() -> None:
     assert score.count("sigmoid") < 5
 
 
+def test_what_makes_its_mask_is_no_part_of_an_attentions_name() -> None:
+    graph = lower(parse(QKV + SCORES + "s = 9.0 * tanh(s / 9.0)\n" + WINDOW + END))
+    assert region_kind(graph, match(graph))[1] == "attention with a soft cap by hand"
+    more = lower(parse(QKV + SCORES + WINDOW + "return (softmax(s, -1) @ v).exp()\n"))
+    assert region_kind(more, match(more))[1] == "attention by hand with exp"
+
+
 MASKS = {
     "window": ("(q_idx >= kv_idx) & (kv_idx >= q_idx - 99)", lambda i, j: (i >= j) & (i - j < 100)),
     "prefix": ("(q_idx >= kv_idx) | (kv_idx <= 40)", lambda i, j: (i >= j) | (j <= 40)),
