@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from app.atlas.interpolation import EIGHTY
 from app.atlas.price import CALL_US
 from app.atlas.shipped import basis_of
-from app.estimate.call_time import FLEX, SDPA, STRIDED, idle_us, least_bytes, library_us, own_us, part_us
+from app.estimate.call_time import FLEX, SDPA, STRIDED, WITH_CAP, idle_us, least_bytes, library_us, own_us, part_us
 from app.estimate.eager_time import (
     MOSTLY_KNOWN,
     call_us,
@@ -175,7 +175,7 @@ def as_called(cover: Cover, name: str) -> str:
     if name.startswith(SDPA):
         masked = "attn_mask=" in cover.call and "attn_mask=None" not in cover.call
         return f"{SDPA} with a mask" if masked else name
-    return f"{FLEX} with a cap" if name == FLEX and "torch.tanh(" in cover.call else name
+    return f"{FLEX}{WITH_CAP}" if name == FLEX and "torch.tanh(" in cover.call else name
 
 
 def _absent(facts: RegionFacts, part: frozenset[str] | None) -> bool:
