@@ -223,6 +223,7 @@ def _library_calls(asked: Question) -> Iterator[Call]:
     shape = facts.shapes[0]
     line = widest(shape.operations)
     whole = {c.candidate for c in facts.covers if c.covers and c.whole and not c.already}
+    least = {c.candidate: c.density for c in facts.covers if c.density is not None}
     own: set[str] = {k.candidate for k in facts.kernels if not facts.requires_grad}
     for name, device_us, _ in _measurements(case):
         call = name.removeprefix("library:")
@@ -230,11 +231,13 @@ def _library_calls(asked: Question) -> Iterator[Call]:
             continue
         if " with a mask" not in call and any("attn_mask=" in c.call for c in facts.covers if c.candidate == name):
             continue  # its rate is another
+        if any(estimate.as_called(c, call) != call for c in facts.covers if c.candidate == name):
+            continue
         strided = line is not None and line.strided
         if line is not None and _alone(call, line.rows, device) and not strided:
             continue
         rows = float(line.rows) if line is not None else math.inf
-        flops = facts.attention_density * shape.cost.gemm_flops
+        flops = min(facts.attention_density, least.get(name, 1.0)) * shape.cost.gemm_flops
         if flops and (shape.cost.matmul_dtype not in SIXTEEN_BIT or narrow_product(call)):
             continue  # shares of the matmul rate are those of 16-bit products
         key = call + STRIDED if strided else call

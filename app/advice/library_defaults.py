@@ -31,6 +31,7 @@ class Known:
     adapter: str | None = None
     verdict: str = ""
     install: str = ""
+    density: float | None = None
 
     @property
     def missing(self) -> str:

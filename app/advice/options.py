@@ -160,7 +160,7 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     name = cover.candidate.removeprefix("library:")
     whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
     part = None if whole else cover.operations
-    predicted = predict.library(facts, device, _as_called(cover, name), part, rates)
+    predicted = predict.library(facts, device, predict.as_called(cover, name), part, rates, cover.density)
     rest = "" if whole else "the rest stays as it is"
     note = "; ".join(n.rstrip(".") for n in (cover.missing, rest, cover.note) if n)
     alternative = Alternative(
@@ -170,12 +170,6 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     runs = cover.installed or (bool(cover.adapter) and cover.package != "torch")  # another torch is no package to add
     written, host = (predicted.bytes_written, predicted.host_us) if predicted else (None, 0.0)
     return Option(alternative, written, cover.installed, runs, part, host)
-
-
-def _as_called(cover: Cover, name: str) -> str:
-    """What the estimate tells apart under one call's name: attention with an arbitrary mask, by whichever backend."""
-    masked = "attn_mask=" in cover.call and "attn_mask=None" not in cover.call
-    return f"{predict.SDPA} with a mask" if masked and name.startswith(predict.SDPA) else name
 
 
 BACKWARD = (

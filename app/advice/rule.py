@@ -23,7 +23,7 @@ from app.estimate.range import Range
 from app.estimate.rates import FITTED, TRACED, Rates
 from app.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
-from profiler.region.graph.cost_model import bound, floor_us
+from profiler.region.graph.cost_model import bound, floor_us, without_hidden
 from profiler.region.model import Workload
 
 MODE_ORDER = ("default", "reduce-overhead", "max-autotune", "generated", "custom")
@@ -413,7 +413,7 @@ def _advice(on: Verdict, objective: str) -> Advice:
         alternatives=tuple(o.alternative for o in judged),
         region_speedup=region,
         step_speedup=step_speedup(region, case.share),
-        floor_us=floor_us(shape.cost, case.device) if shape else None,
+        floor_us=floor_us(without_hidden(shape.cost, case.facts.hidden_share), case.device) if shape else None,
         device=case.device.name,
         notes=(*words.notes, *(MEMORY_NOTE if objective == "memory" else ())),
         worth_installing=_worth_installing(on, objective),

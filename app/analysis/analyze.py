@@ -19,7 +19,7 @@ from app.estimate.compiled_bytes import replaces_attention
 from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.irregularity import Irregularity, irregularity
 from app.estimate.rates import Rates
-from app.estimate.region_features import attention_density, region_facts, rewritten_to_sdpa, shape_facts
+from app.estimate.region_features import attention_density, hidden_share, region_facts, rewritten_to_sdpa, shape_facts
 from app.objects import cost as objects
 from app.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device, find_device
@@ -136,6 +136,7 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         "not_generated": tried.refused,
         "sdpa": rewritten_to_sdpa(graph, matches),
         "attention_density": attention_density(matches),
+        "hidden_share": hidden_share(written),
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
@@ -182,7 +183,7 @@ def decide(
         by_hand=prepared.by_hand,
         facts=facts,
         irregularity=irregularity(prepared.region, workload),
-        cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes),
+        cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes, facts.hidden_share),
         advice=replace(
             advice,
             notes=(*advice.notes, *context.notes, *_atlas_notes(device)),

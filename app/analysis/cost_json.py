@@ -18,6 +18,7 @@ from profiler.region.graph.cost_model import (
     dram,
     floor_counting,
     floor_us,
+    without_hidden,
 )
 
 BY_INDUCTOR = "the bytes of Inductor's own kernels, by its count, and those of its library calls by ours"
@@ -25,13 +26,13 @@ BY_INDUCTOR = "the bytes of Inductor's own kernels, by its count, and those of i
 
 def cost_json(
     cost: Cost, device: Device, prediction: Prediction | None = None, attention: frozenset[str] = frozenset(),
-    attention_bytes: int = 0,
+    attention_bytes: int = 0, hidden_share: float = 0.0,
 ) -> objects.Cost:  # fmt: skip
     """The cost on a device. prediction: then what is fused is what Inductor says, where our rules say otherwise.
 
-    attention, attention_bytes: as `predicted_bytes` takes them.
+    attention, attention_bytes: as `predicted_bytes` takes them. hidden_share: as in `RegionFacts`.
     """
-    by_rules = _by_rules(cost, device)
+    by_rules = _by_rules(cost, device, without_hidden(cost, hidden_share))
     if prediction is None:
         return by_rules
     moved = predicted_bytes(cost, prediction, attention, attention_bytes)
@@ -89,7 +90,8 @@ def _kernel(kernel: KernelCost) -> objects.CostKernel:
     }  # fmt: skip
 
 
-def _by_rules(cost: Cost, device: Device) -> objects.Cost:
+def _by_rules(cost: Cost, device: Device, least: Cost) -> objects.Cost:
+    """least: what no kernel can do without."""
     return {
         "unfused": _count(cost.unfused),
         "fused": _count(cost.fused),
@@ -116,8 +118,8 @@ def _by_rules(cost: Cost, device: Device) -> objects.Cost:
         "limit_dtype": cost.limit_dtype,
         "gemm_flops": cost.gemm_flops,
         "bound": "memory" if bound(cost, device) == "memory" else "compute",
-        "floor_us": floor_us(cost, device),
-        "floor_counting": floor_counting(cost, device),
+        "floor_us": floor_us(least, device),
+        "floor_counting": floor_counting(least, device),
         "intensity_counting": INTENSITY_COUNTING,
         "dram": {
             "unfused": _traffic(dram(cost.unfused_steps, device)),

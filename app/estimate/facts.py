@@ -31,7 +31,8 @@ class Cover(Protocol):
     conditions: (text, holds or None where unknown). already: those operations are this call as they stand.
     operations: names of the operations that it replaces; whole: they are all there is. adapter: names the rewrite by
     which this program runs it, empty where a user has to write that. missing: why it cannot be called here, or "".
-    verdict: the catalogue's on the operation. install: the command that gets the package, "" where it is here.
+    verdict: the catalogue's on the operation. install: the command that gets the package, "" where it is here. density:
+    share of attention's scores that it computes, None for that of any call.
     """
 
     @property
@@ -62,6 +63,8 @@ class Cover(Protocol):
     def verdict(self) -> str: ...
     @property
     def install(self) -> str: ...
+    @property
+    def density(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,8 @@ class RegionFacts:
     already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
     "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
     was not asked; generated_lines: of code that it writes; apart: what it does not fuse. kernels: this project's own
-    that compute all of it. attention_density: share of the scores of its attention that have to be looked at, half in
+    that compute all of it. hidden_share: of the products' FLOPs, those of scores that masks of positions
+    hide. attention_density: share of the scores of its attention that any call has to look at, half in
     causal order. sdpa: operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that
     moves. obstacles: what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its
     trace shows. prediction, recompiles: the oracle's answers, None where it was not asked or had none. compiled_total:
@@ -234,6 +238,7 @@ class RegionFacts:
     apart: FusionGap = FusionGap()
     kernels: tuple[Kernel, ...] = ()
     attention_density: float = 1.0
+    hidden_share: float = 0.0
     sdpa: frozenset[str] = frozenset()
     sdpa_bytes: int = 0
     prediction: Prediction | None = None

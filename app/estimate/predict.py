@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from app.atlas.interpolation import EIGHTY
 from app.atlas.price import CALL_US
 from app.atlas.shipped import basis_of
-from app.estimate.call_time import SDPA, STRIDED, idle_us, least_bytes, library_us, own_us, part_us
+from app.estimate.call_time import FLEX, SDPA, STRIDED, WITH_CAP, idle_us, least_bytes, library_us, own_us, part_us
 from app.estimate.eager_time import (
     MOSTLY_KNOWN,
     call_us,
@@ -23,7 +23,7 @@ from app.estimate.eager_time import (
     operation_times,
     sureness,
 )
-from app.estimate.facts import FusionGap, Kernel, RegionFacts, ShapeFacts
+from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts
 from app.estimate.fused_time import (
     UNROLLED,
     arithmetic_us,
@@ -44,6 +44,7 @@ __all__ = [
     "STRIDED",
     "UNROLLED",
     "Prediction",
+    "as_called",
     "back_to_back",
     "compiled_us",
     "eager",
@@ -141,9 +142,18 @@ def _by_its_kernels(facts: RegionFacts, device: Device, rates: Rates) -> float |
 
 
 def library(
-    facts: RegionFacts, device: Device, call: str, part: frozenset[str] | None = None, rates: Rates = FITTED
+    facts: RegionFacts,
+    device: Device,
+    call: str,
+    part: frozenset[str] | None = None,
+    rates: Rates = FITTED,
+    density: float | None = None,
 ) -> Prediction | None:
-    """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it."""
+    """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it.
+    density: share of attention's scores that it computes, where it is less than of any call; half of a causal order,
+    as the rates were fitted, and not the half and a bit that its blocks are.
+    """
+    scores = min(facts.attention_density, 1.0 if density is None else density)
     if _absent(facts, part):
         return None
     torchs = call.startswith("torch.")
@@ -151,11 +161,21 @@ def library(
     trained = _trained_us(facts, rates.host.engine if torchs else rates.host.autograd)
     return _predict(
         f"library:{call}", facts, device, rates,
-        time=lambda s: library_us(s, device, call, rates, part, facts.attention_density),
+        time=lambda s: library_us(s, device, call, rates, part, scores),
         written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: own + trained + _rest_host_us(s, rates, part),
     )  # fmt: skip
+
+
+def as_called(cover: Cover, name: str) -> str:
+    """What the estimate tells from each other under one call's name: SDPA with an arbitrary mask, by whichever
+    backend, and FlexAttention with a hyperbolic tangent of each score.
+    """
+    if name.startswith(SDPA):
+        masked = "attn_mask=" in cover.call and "attn_mask=None" not in cover.call
+        return f"{SDPA} with a mask" if masked else name
+    return f"{FLEX}{WITH_CAP}" if name == FLEX and "torch.tanh(" in cover.call else name
 
 
 def _absent(facts: RegionFacts, part: frozenset[str] | None) -> bool:

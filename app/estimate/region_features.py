@@ -137,6 +137,22 @@ def attention_density(matches: Iterable[Match]) -> float:
     return 0.5 if any(m.kind == "attention" and m.by_hand and m.roles.get("causal") for m in matches) else 1.0
 
 
+def hidden_share(graph: Graph) -> float:
+    """Share of the products' FLOPs that are of scores which masks of positions hide, as far as one kernel may go.
+
+    graph: of what was written, without a backward.
+    """
+    from profiler.region.graph.scores import functions as score_functions
+    from profiler.region.graph.scores.masks import kept_share
+
+    flops = {o.name: o.flops for o in graph.operations if o.kind == op_kinds.GEMM}
+    hidden = 0.0
+    for match in score_functions.matches(graph):
+        share = 1.0 - kept_share(str(match.roles["positions"]), score_functions.sizes_of(match))
+        hidden += share * sum(flops.get(name, 0) for name in match.operations)
+    return hidden / sum(flops.values()) if hidden else 0.0
+
+
 def _readers(graph: Graph, name: str) -> list[str]:
     """Names of the functions that read a result, through views."""
     readers, waiting = [], [name]

@@ -13,6 +13,7 @@ from kernels.host import Host
 from kernels.libraries.adapters.operands import completed
 from kernels.libraries.catalogue import ENTRIES, OPERATIONS
 from kernels.libraries.facts import facts_of
+from kernels.libraries.flex_text import flex_text, grouped, of_heads
 from kernels.libraries.model import Cover, Entry, Facts, least_version
 from kernels.libraries.operand_text import Spelling, atom, negated, shown
 from kernels.libraries.patterns.matrix_products import product_and_bias
@@ -24,6 +25,8 @@ from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role, calls, covered_operations, node_of, role
 from profiler.region.graph.nodes import argument, is_call, value
+from profiler.region.graph.scores import functions as score_functions
+from profiler.region.graph.scores.masks import BLOCK, kept_share
 
 ALONE = "alone: torch.compile fuses it with its neighbours"
 WIDENED = frozenset({"rms_norm", "layer_norm", "group_norm", "batch_norm", "softmax"})
@@ -34,7 +37,8 @@ NOT_MEASURED = "Not measured here: no adapter."
 def everything(graph: Graph, matches: Sequence[Match]) -> tuple[Match, ...]:
     """Every match of the region that an entry may cover, with the roles that the entries' calls name."""
     known = narrowed(graph, matches)
-    return tuple(completed(graph, m) for m in (*activations(graph), *recognised(graph, known)))
+    named = (*activations(graph), *recognised(graph, known), *score_functions.matches(graph))
+    return tuple(completed(graph, m) for m in named)
 
 
 def coverage(graph: Graph, matches: Sequence[Match], host: Host) -> tuple[Cover, ...]:
@@ -99,7 +103,11 @@ def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
     wider = _wider(match, graph)
     if wider and not entry.takes_dtype:
         roles["x"] = f"{atom(str(roles['x']))}.to({wider})"
-    call = shown(entry.call, roles | _mask_as_passed(roles, facts))
+    more = _mask_as_passed(roles, facts)
+    if "batch" in match.roles:  # heads that are not an axis of their own
+        roles |= of_heads(graph, match, roles)
+        more |= {"grouped": grouped(match)}
+    call = flex_text(graph, match, roles) if match.kind == score_functions.KIND else shown(entry.call, roles | more)
     if wider and entry.takes_dtype:
         call = f"{call[:-1]}, dtype={wider})"
     elif entry.targets and not match.by_hand and (wanted := _other_dtype(match, graph)):
@@ -125,7 +133,16 @@ def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
         version=host.versions.get(entry.package, ""),
         gpu_only=entry.gpu_only or entry.package != "torch",
         verdict=_verdict(entry, facts),
+        density=_density(match),
     )
+
+
+def _density(match: Match) -> float | None:
+    """Of FlexAttention, which leaves out blocks that its mask hides: what is left of the scores."""
+    if match.kind != score_functions.KIND:
+        return None
+    sizes = score_functions.sizes_of(match)
+    return kept_share(str(match.roles["positions"]), sizes, BLOCK)
 
 
 def _install(entry: Entry, host: Host) -> str:
@@ -166,32 +183,16 @@ def _mask_as_passed(roles: Mapping[str, Role], facts: Facts) -> dict[str, Role]:
     """
     mask = roles.get("mask")
     if not isinstance(mask, str):
-        return {"score": "score", "blocks": _blocks(roles), "grouped": _grouped(facts)}
+        return {"grouped": _grouped(facts)}
     rank = len(facts.sizes.get("mask", ()))
-    at = f"{atom(mask)}[{', '.join(('b', 'h', 'q_idx', 'kv_idx')[4 - rank :])}]"
-    score = {"drop": f'torch.where({at}, float("-inf"), score)', "keep": f'torch.where({at}, score, float("-inf"))'}
-    kind = str(roles.get("mask_kind"))
-    passed = negated(mask) if kind == "drop" else mask
-    return {
-        "mask": f"{atom(passed)}[None]" if rank == 3 else passed,
-        "score": score.get(kind, f"score + {at}"),
-        "blocks": _blocks(roles),
-        "grouped": _grouped(facts),
-    }
+    passed = negated(mask) if roles.get("mask_kind") == "drop" else mask
+    return {"mask": f"{atom(passed)}[None]" if rank == 3 else passed, "grouped": _grouped(facts)}
 
 
 def _grouped(facts: Facts) -> str:
-    """What SDPA and FlexAttention are told where several heads of q read one of k and v."""
+    """What SDPA is told where several heads of q read one of k and v."""
     q, k = facts.sizes.get("q", ()), facts.sizes.get("k", ())
     return ", enable_gqa=True" if len(q) > 2 and len(k) > 2 and q[-3] != k[-3] else ""
-
-
-def _blocks(roles: Mapping[str, Role]) -> str:
-    """FlexAttention's block mask for a causal order."""
-    if not roles.get("causal"):
-        return "None"
-    q, k = atom(str(roles.get("q"))), atom(str(roles.get("k")))
-    return f"create_block_mask(lambda b, h, i, j: i >= j, None, None, {q}.shape[-2], {k}.shape[-2])"
 
 
 def casts_inside(match: Match, graph: Graph) -> list[torch.fx.Node]:

@@ -131,7 +131,8 @@ class Cover:
     covers: no condition fails. conditions: (text, holds); None is unknown. already: the region is this call as it
     stands. adapter: the rewrite by which it is measured, None where there is none here. whole: nothing else computes.
     install: the command that gets it where it is not installed, "" where it is. version: of the package here, "" where
-    it is not known. gpu_only: it cannot run without a GPU. since, gives_up: as in Entry.
+    it is not known. gpu_only: it cannot run without a GPU. since, gives_up: as in Entry. density: share of attention's
+    scores that it computes, None where it has no say in that.
     """
 
     candidate: str
@@ -153,6 +154,7 @@ class Cover:
     version: str = ""
     gpu_only: bool = False
     verdict: str = ""
+    density: float | None = None
 
     @property
     def missing(self) -> str:

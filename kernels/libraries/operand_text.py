@@ -20,7 +20,10 @@ ELSEWHERE = "..."
 """What stands for an operand that one expression cannot say: a value of a loop's round, a name that is taken since."""
 VIEWS_DEEP = 6
 """Views and casts of the lowering's own that are said one behind the other."""
-WORDS = frozenset({"activation", "approximate", "call", "function", "mask_kind", "reduction", "results", "to"})
+WORDS = frozenset({
+    "activation", "approximate", "call", "function", "keep", "mask_kind", "positions", "reduction", "results", "score",
+    "to",
+})  # fmt: skip
 """Roles that are words and may be spelled as an operation is: reduction="mean"."""
 
 

@@ -42,6 +42,8 @@ from profiler.region.graph.lowering import Graph, lower, written_alone
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.operation import Operation
 from profiler.region.graph.patterns import match
+from profiler.region.graph.scores import functions as score_functions
+from profiler.region.graph.scores.masks import kept_share
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import Region, RegionError
 
@@ -178,16 +180,33 @@ PARTIAL = frozenset(
 def certain_flops(graph: Graph) -> float:
     """FLOPs of matrix products and attention. Convolutions have algorithms that need fewer than they are counted at.
 
-    Of attention in causal order only what is not masked: SDPA leaves the rest out (479 µs on an H200, where all of a
-    text's FLOPs need 556). In training every product counts as the least of them does: the backward's are not told
-    apart.
+    Of attention only what no mask of positions hides: SDPA leaves the rest of a causal order out (479 µs on an H200,
+    where all of a text's FLOPs need 556), FlexAttention that of a window. In training every product counts as the
+    least of them does: the backward's are not told apart.
     """
     products = _products(graph)
     written = written_alone(graph)
-    share = {name: _seen(m, written) for m in match(written) if m.kind == "attention" for name in m.operations}
+    share = _shares(written)
     if graph.region.requires_grad:
         return min(share.values(), default=1.0) * sum(o.flops for o in products)
     return sum(o.flops * share.get(o.name, 1.0) for o in products)
+
+
+def _shares(written: Graph) -> dict[str, float]:
+    """Least share of the scores that attention must look at, by its operations."""
+    told = score_functions.matches(written)
+    share = {name: _kept(m) for m in told for name in m.operations}
+    masked = {name for m in told if m.roles["keep"] not in ("", score_functions.CAUSAL.code) for name in m.operations}
+    named = [m for m in match(written) if m.kind == "attention" and not m.operations & masked]
+    return share | {name: _seen(m, written) for m in named for name in m.operations}
+
+
+def _kept(matched: Match) -> float:
+    """By the masks of positions; of one that is read from tensors nothing is certain."""
+    score, keep, positions = (str(matched.roles[name]) for name in ("score", "keep", "positions"))
+    if keep != positions or "-inf" in score:
+        return 0.0
+    return kept_share(positions, score_functions.sizes_of(matched))
 
 
 def _unmasked(counted: Cost, graph: Graph, certain: float) -> Cost:

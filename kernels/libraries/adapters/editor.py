@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,6 +61,17 @@ class Editor:
         if node.meta["val"].dtype == dtype:
             return node
         return self.call(torch.ops.aten._to_copy.default, node, dtype=dtype)
+
+    def heads_as(self, node: torch.fx.Node, match: Match, heads: str) -> torch.fx.Node:
+        """As [batch, heads, time, dimension], by the sizes among the roles; one head for every batch is spread."""
+        shape = tuple(node.meta["val"].shape)
+        lead = [int(n) for name in ("batch", heads) if isinstance(n := match.roles[name], int)]
+        if list(shape[:-2]) == lead:
+            return node
+        if math.prod(shape[:-2]) == 1:
+            node = node if len(shape) == 4 else self.call(torch.reshape, node, (1, 1, *shape[-2:]))
+            return self.call(torch.ops.aten.expand.default, node, [*lead, *shape[-2:]])
+        return self.call(torch.reshape, node, (*lead, *shape[-2:]))
 
     def kept(self, node: torch.fx.Node, match: Match) -> bool:
         """A call in the match's place may not write over the node: it is given, or others read it.
@@ -163,6 +175,8 @@ def heads_of(e: Editor, match: Match) -> Heads:
     q, k, v = (e.need(roles[name]) for name in ("q", "k", "v"))
     if not roles.get("k_transposed", True):
         k = e.call(torch.transpose, k, -2, -1)
+    if "batch" in roles:  # heads that are not an axis of their own
+        q, k, v = e.heads_as(q, match, "heads"), e.heads_as(k, match, "groups"), e.heads_as(v, match, "groups")
     dtype = q.meta["val"].dtype
     if any(n.meta["val"].dtype != dtype for n in (k, v)):
         raise Unsupported("q, k and v of different dtypes")

@@ -1,66 +1,107 @@
-"""FlexAttention for attention written by hand: bias and masks as a score_mod, causal as a block mask."""
+"""FlexAttention with the functions that a region's graph gave: `score_mod` and `mask_mod` as code, and what they read.
+
+A block mask of positions alone is made once in a process. One that reads tensors is made again in every call, by a
+compiled create_block_mask, because nobody knows here that they stay the same; a model would make it once a step.
+"""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from profiler.region.graph.scores.masks import MASK_MOD, SCORE_MOD, Modifier, function
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A block mask's function and sizes. code: of `mask_mod`; batch, heads: None where one mask is for all of them."""
+
+    code: str
+    batch: int | None
+    heads: int | None
+    rows: int
+    columns: int
+
 
 def flex_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, kind: str | None, causal: bool,
-    scale: float | None, grouped: bool,
-) -> torch.Tensor:  # fmt: skip
-    """softmax(q @ kᵀ · scale, masked) @ v for q, k, v of [B, H, T, D]; a scale of None is 1 / √D.
+    q: Tensor, k: Tensor, v: Tensor, tensors: Sequence[Tensor], score: str, keep: str, scale: float,
+    by: tuple[bool, bool], fixed: bool,
+) -> Tensor:  # fmt: skip
+    """Attention for q of [B, H, T, D] and k, v of [B, G, S, D], H a multiple of G.
 
-    mask broadcasts to [B, H, T, S]; kind says what it is: "additive", "keep" (true stays) or "drop" (true goes).
-    Compiled on a GPU, where it is one fused kernel; the unfused reference elsewhere.
+    score, keep: code of `score_mod` and of `mask_mod`, "" for none, which call the tensors tensor0, tensor1, ...; by:
+    whether the mask tells batches, and heads, from each other. fixed: it is of positions alone.
+    Compiled on a GPU, where it is one fused kernel. Elsewhere torch's unfused reference, which has no backward: where
+    gradients are asked for, the same functions over all scores at once.
     """
-    from torch.nn.attention.flex_attention import create_block_mask
-    from torch.nn.attention.flex_attention import flex_attention as flex
-
+    names = tuple(f"tensor{i}" for i in range(len(tensors)))
+    score_mod = function(SCORE_MOD, score, names)(*tensors) if score else None
+    mask_mod = function(MASK_MOD, keep, names)(*tensors) if keep else None
+    asked = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *tensors))
+    if not q.is_cuda and (asked or q.dtype == torch.float64):
+        return unfused(q, k, v, score_mod, mask_mod, scale)
     blocks = None
-    if causal:
-        blocks = create_block_mask(_is_past, None, None, q.shape[-2], k.shape[-2], device=str(q.device))
-    call: Any = _compiled() if q.is_cuda else flex
-    modifier = None if mask is None else _score_mod(mask, str(kind))
+    if mask_mod is not None:
+        sizes = (q.shape[0] if by[0] else None, q.shape[1] if by[1] else None, q.shape[-2], k.shape[-2])
+        masked = Masked(keep, *sizes)
+        blocks = _kept_blocks(masked, str(q.device)) if fixed else _blocks(mask_mod, masked, str(q.device))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the unfused reference is slow: it is only compared with
-        result: torch.Tensor = call(q, k, v, score_mod=modifier, block_mask=blocks, scale=scale, enable_gqa=grouped)
+        result: Tensor = _attend(q.is_cuda)(
+            q, k, v, score_mod=score_mod, block_mask=blocks, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        )
     return result
 
 
 @functools.cache
-def _compiled() -> Callable[..., Any]:
+def _attend(compiled: bool) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention as flex
 
-    return torch.compile(flex, dynamic=False)
+    attend: Callable[..., Any] = flex
+    return torch.compile(attend, dynamic=False) if compiled else attend
 
 
-def _is_past(b: Any, h: Any, query: Any, key: Any) -> Any:
-    return query >= key
+@functools.cache
+def _maker(compiled: bool) -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    maker: Callable[..., Any] = create_block_mask
+    return torch.compile(maker, dynamic=False) if compiled else maker
 
 
-def _score_mod(mask: torch.Tensor, kind: str) -> Callable[..., torch.Tensor]:
-    """The mask read at a position; dimensions of size 1 are read at 0."""
-    full = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
-    wide = [size > 1 for size in full.shape]
+def _blocks(mask_mod: Modifier, masked: Masked, device: str) -> Any:
+    make = _maker(device.startswith("cuda"))
+    return make(mask_mod, masked.batch, masked.heads, masked.rows, masked.columns, device=device)
 
-    def at(b: Any, h: Any, query: Any, key: Any) -> torch.Tensor:
-        zero = torch.zeros_like(b)
-        places = [i if w else zero for i, w in zip((b, h, query, key), wide, strict=True)]
-        return full[places[0], places[1], places[2], places[3]]
 
-    def additive(score: torch.Tensor, b: Any, h: Any, query: Any, key: Any) -> torch.Tensor:
-        return score + at(b, h, query, key)
+@functools.lru_cache(maxsize=64)
+def _kept_blocks(masked: Masked, device: str) -> Any:
+    """Of positions alone: it does not change."""
+    return _blocks(function(MASK_MOD, masked.code, ())(), masked, device)
 
-    def keep(score: torch.Tensor, b: Any, h: Any, query: Any, key: Any) -> torch.Tensor:
-        return torch.where(at(b, h, query, key), score, float("-inf"))
 
-    def drop(score: torch.Tensor, b: Any, h: Any, query: Any, key: Any) -> torch.Tensor:
-        return torch.where(at(b, h, query, key), float("-inf"), score)
-
-    return {"additive": additive, "keep": keep, "drop": drop}[kind]
+def unfused(
+    q: Tensor, k: Tensor, v: Tensor, score_mod: Modifier | None, mask_mod: Modifier | None, scale: float
+) -> Tensor:
+    """The same with every score stored: what FlexAttention says it computes, in torch's plain operations."""
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    each = q.shape[1] // k.shape[1]
+    keys, values = (t.repeat_interleave(each, 1).to(wide) for t in (k, v))
+    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    at = [torch.arange(n, device=q.device).view(-1, *(1,) * (3 - i)) for i, n in enumerate(sizes)]
+    scores = (q.to(wide) @ keys.transpose(-1, -2)) * scale
+    if score_mod is not None:
+        scores = score_mod(scores, *at)
+    if mask_mod is not None:
+        scores = scores.masked_fill(~mask_mod(*at), float("-inf"))
+    some = (scores > float("-inf")).any(-1, keepdim=True)
+    weights = torch.softmax(torch.where(some, scores, 0.0), -1)  # a row that is hidden as a whole gives 0
+    result: Tensor = (torch.where(some, weights, 0.0) @ values).to(q.dtype)
+    return result

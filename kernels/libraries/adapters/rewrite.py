@@ -8,12 +8,12 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from kernels.codegen.index import Unsupported
 from kernels.libraries.adapters.editor import Editor, Maker, attention_operands, heads_of, operand, vector
 from kernels.libraries.adapters.packages import PACKAGES
 from kernels.libraries.adapters.pytorch import TORCH
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
+from profiler.region.graph.scores.functions import tensors_of
 
 
 def adapt(graph: Graph, matches: Sequence[Match], adapter: str) -> torch.fx.GraphModule:
@@ -73,16 +73,21 @@ def _flex_attention(e: Editor, match: Match) -> torch.fx.Node:
     from kernels.libraries.adapters.flex import flex_attention
 
     roles, heads = match.roles, heads_of(e, match)
-    if len(heads.q.meta["val"].shape) != 4:
-        raise Unsupported("FlexAttention takes [batch, heads, time, dimension]")
-    if roles.get("dropout"):
-        raise Unsupported("FlexAttention has no dropout")
+    tensors = [_without_ones(e, e.need(roles[name])) for name in tensors_of(match)]
+    score, keep = str(roles["score"]), str(roles["keep"])
+    by, fixed = (bool(roles["by_batch"]), bool(roles["by_head"])), keep == roles["positions"]
     made = e.call(
-        flex_attention, heads.q, heads.k, heads.v, e.node(roles.get("mask")), roles.get("mask_kind"),
-        bool(roles.get("causal")), roles.get("scale"), heads.grouped, like=heads.q,
+        flex_attention, heads.q, heads.k, heads.v, tensors, score, keep, roles["scale"], by, fixed, like=heads.q
     )  # fmt: skip
     made.meta["val"] = heads.result()
     return made
+
+
+def _without_ones(e: Editor, node: torch.fx.Node) -> torch.fx.Node:
+    """Without axes of one element: the code has no index for them."""
+    shape = tuple(node.meta["val"].shape)
+    long = tuple(size for size in shape if size > 1)
+    return node if long == shape else e.call(torch.reshape, node, long)
 
 
 def _addmm_activation(e: Editor, match: Match) -> torch.fx.Node:

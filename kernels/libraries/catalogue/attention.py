@@ -15,7 +15,7 @@ from kernels.libraries.conditions import (
 )
 from kernels.libraries.model import Condition, Entry, Facts, Operation, capability_among
 
-ATTENTION = frozenset({"attention"})
+ATTENTION, FLEX = frozenset({"attention"}), frozenset({"flex_attention"})
 PACKED, PAGED, LATENT = frozenset({"varlen_attention"}), frozenset({"paged_attention"}), frozenset({"mla"})
 LOCAL, LINEAR = frozenset({"local_attention"}), frozenset({"linear_attention"})
 SDPA = "library:torch.nn.functional.scaled_dot_product_attention"
@@ -30,9 +30,13 @@ NO_MASK = without("mask", "no arbitrary mask")
 FOUR = rank("q", 4, "operands of [batch, heads, time, dimension]")
 EIGHTS = multiple("head size a multiple of 8", 8, ("q", -1))
 NO_DROPOUT = Condition("no dropout", lambda f: not f.roles.get("dropout"))
-FULL_SCORE = Condition(
-    "a bias, a mask or a causal order, which score_mod and block_mask express",
-    lambda f: True if f.roles.get("mask") or f.roles.get("causal") else None,
+CHANGED_SCORES = Condition(
+    "a bias, a cap, a mask or a causal order, which score_mod and block_mask express",
+    lambda f: True if f.roles.get("score") or f.roles.get("keep") else None,
+)
+LEAST_HEAD = Condition(
+    "head size of 16 or more (torch's kernels; elsewhere the unfused reference)",
+    lambda f: True if (n := f.size("q")) is not None and n >= 16 else None if f.capability is None or not n else False,
 )
 
 
@@ -70,11 +74,11 @@ def _backend(name: str) -> str:
 OPERATIONS: tuple[Operation, ...] = (
     Operation(17, "softmax(q @ kT) @ v", "Y", ATTENTION),
     Operation(18, "the same on Hopper's and Blackwell's own kernels", "Y", ATTENTION),
-    Operation(19, "attention with a bias, a mask, a window, documents", "Y", ATTENTION),
+    Operation(19, "attention with a bias, a mask, a window, documents", "Y", ATTENTION | FLEX),
     Operation(20, "attention over packed rows", "Y", PACKED),
     Operation(21, "decoding over a paged cache", "Y", PAGED),
     Operation(22, "latent attention (MLA)", "Y", LATENT),
-    Operation(23, "neighbourhood and block-sparse attention", "Y", LOCAL),
+    Operation(23, "neighbourhood and block-sparse attention", "Y", LOCAL | FLEX),
     Operation(24, "linear attention, gated delta rule", "Y", LINEAR),
 )
 
@@ -103,13 +107,14 @@ ENTRIES: tuple[Entry, ...] = (
         source="torch 2.13, aten/native/transformers/cuda/sdp_utils.cpp",
     ),
     Entry(
-        "library:torch.nn.attention.flex_attention", "torch", ATTENTION | LOCAL,
-        "def score_mod(score, b, h, q_idx, kv_idx):\n    return {score}\n\n"
-        "torch.compile(flex_attention)({q}, {k}, {v}, score_mod=score_mod, block_mask={blocks}, scale={scale}"
-        "{grouped})",
-        (FULL_SCORE, FOUR, NO_DROPOUT), (19, 23), forward_only=True, adapter="flex_attention", feature="flex_attention",
-        note="For a score change that SDPA's fast backends do not take; the scores are never stored.",
-        since="2.5", gives_up="compiled: the first call takes seconds; no dropout", source="torch 2.5 or newer",
+        "library:torch.nn.attention.flex_attention", "torch", FLEX, "torch.compile(flex_attention)({q}, {k}, {v})",
+        (CHANGED_SCORES, LEAST_HEAD, one_dtype("q", "k", "v"), NO_DROPOUT), (19, 23), dtypes=NO_DOUBLE,
+        adapter="flex_attention", feature="flex_attention",
+        note="Scores are never stored, and blocks that a mask hides are skipped. A mask of positions is made into "
+             "blocks once; one that reads tensors again in each call that is measured.",
+        since="2.5",
+        gives_up="compiled: the first call takes seconds; no dropout; a row that is hidden as a whole gives 0",
+        source="torch 2.13, nn/attention/flex_attention.py, _inductor/kernel/flex",
     ),
     Entry(
         "library:flash_attn.flash_attn_func", "flash_attn", ATTENTION, "flash_attn_func({q}, {k}, {v})",

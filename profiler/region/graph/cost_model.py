@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler.hardware import Device
 
@@ -176,6 +176,15 @@ def floor_us(counted: Cost, device: Device) -> float:
     launch is not free, but the floor does not count it.
     """
     return 1e6 * max(memory_bytes(counted, device) / device.copy_rate, *_compute_s(counted, device))
+
+
+def without_hidden(counted: Cost, share: float) -> Cost:
+    """The cost without that share of the products' FLOPs, which masks of positions let a kernel leave out."""
+    if not share:
+        return counted
+    hidden = int(share * counted.gemm_flops)
+    ideal = replace(counted.ideal, flops=counted.ideal.flops - hidden)
+    return replace(counted, gemm_flops=counted.gemm_flops - hidden, ideal=ideal)
 
 
 def memory_bytes(counted: Cost, device: Device) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from profiler.region import op_kinds
 from profiler.region.graph.canonical.pattern import matches, readings
@@ -12,12 +13,14 @@ from profiler.region.graph.library_calls import gemms, library_calls
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
 from profiler.region.graph.operation import Operation
+from profiler.region.graph.scores import functions as score_functions
 from profiler.region.operations import title_of
 
 
 def match(graph: Graph) -> tuple[Match, ...]:
     """Every pattern found, the one that covers most first; no two share an operation."""
-    candidates = [*matches(graph, readings(FORMS)), *library_calls(graph), *gemms(graph)]
+    forms = [*matches(graph, readings(FORMS))]
+    candidates = [*forms, *_scored(graph, forms), *library_calls(graph), *gemms(graph)]
     candidates.sort(key=lambda m: (-len(m.operations), m.output))
     chosen: list[Match] = []
     covered: set[str] = set()
@@ -28,6 +31,13 @@ def match(graph: Graph) -> tuple[Match, ...]:
     return tuple(chosen)
 
 
+def _scored(graph: Graph, forms: Iterable[Match]) -> list[Match]:
+    """Attention whose scores no form names."""
+    named = {m.output for m in forms if m.kind.endswith("attention")}
+    own = [m for m in score_functions.matches(graph) if m.by_hand and m.output not in named]
+    return [score_functions.plain(m) or replace(m, kind=score_functions.NAMED) for m in own]
+
+
 def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
     """(kind, title) of the whole region: what a performance engineer would call it."""
     working = [o for o in graph.operations if o.kind not in (op_kinds.VIEW, op_kinds.CONSTANT)]
@@ -35,17 +45,18 @@ def region_kind(graph: Graph, matches: Iterable[Match]) -> tuple[str, str]:
         return "copy", "views only"
     names = {o.name for o in working}
     matched = list(matches)
+    made = {m.output: m.operations for m in score_functions.matches(graph)}
     for item in matched:
-        rest = names - item.operations
-        if not rest:
+        if names <= item.operations | made.get(item.output, frozenset()):  # what makes its mask is its own
             return item.kind, item.title
-    if not any(m.kind == "attention" for m in matched):
+    if not any(m.kind.endswith("attention") for m in matched):
         tail = _gemm_tail(graph, working)
         if tail is not None:
             return tail
     main = next((m for m in matched if m.kind not in ("gemm", "softmax") or m.by_hand), None)
     if main is not None and not (main.kind in ("swiglu", "geglu") and any(m.kind == "gemm" for m in matched)):
-        others = [o for o in working if o.name not in main.operations]
+        inside = main.operations | made.get(main.output, frozenset())
+        others = [o for o in working if o.name not in inside]
         return main.kind, f"{main.title} with {_list_names(others)}"
     return _by_kinds(graph, working)
 

@@ -127,7 +127,7 @@ _INVERSE = "(?:r[xX]|q(?:[dV]|RX?[xX]))"
 PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         "attention", "attention by hand",
-        rf"t{{0,3}}[xX]?X?My?[xXdVaPTwfFhty]{{0,12}}{_SOFTMAX}t?[wx]?D?t?y?Mt?", check=_check_attention,
+        rf"t{{0,3}}[xX]?X?My?[xXdVaPTwfFhsty]{{0,16}}{_SOFTMAX}t?[wx]?D?t?y?Mt?", check=_check_attention,
     ),
     _pattern(
         "layer_norm", "LayerNorm by hand",

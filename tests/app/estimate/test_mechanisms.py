@@ -11,7 +11,7 @@ from app.advice.options import Option
 from app.advice.rule import advise, least_effort
 from app.analysis.analyze import AdviceContext, decide, prepare, shape_of
 from app.estimate import predict
-from app.estimate.call_time import own_us
+from app.estimate.call_time import FLEX, own_us
 from app.estimate.facts import Kernel, ShapeFacts
 from app.estimate.rates import BEYOND, FITTED, WITHOUT_ATLAS, Rates, spread
 from app.estimate.region_features import attention_density, region_facts
@@ -102,6 +102,28 @@ def test_causal_attention_by_hand_needs_half_of_its_scores() -> None:
     assert attention_density(match(lower(parse(text)))) == 0.5
     plain = text.replace('s = s.masked_fill(~m, float("-inf"))\n', "")
     assert attention_density(match(lower(parse(plain)))) == 1.0
+
+
+def test_a_window_leaves_flex_attention_what_it_keeps_and_the_floor_too() -> None:
+    """A window of 512 of 4,096 rows: 5 of 32 blocks a row, fewer in the first; SDPA reads its mask and skips none."""
+    text = "".join(f"{n}: bf16[2, 16, 4096, 128]\n" for n in "qkv")
+    text += "i = arange(4096)\ns = (q @ k.transpose(-2, -1)) * 0.088\n"
+    window = "s = s.masked_fill((i[:, None] < i[None, :]) | (i[:, None] - i[None, :] >= 512), float('-inf'))\n"
+    rest = "return softmax(s.float(), -1).to(bf16) @ v\n"
+    host = Host("NVIDIA H200", (9, 0), {}, frozenset({"torch"}), frozenset({"flex_attention"}))
+    window_advice, plain_advice = (evaluated(text + lines + rest, host=host).advice for lines in (window, ""))
+    windowed, whole = (
+        {o.candidate: o.time_us.mid for o in a.alternatives if o.time_us is not None}
+        for a in (window_advice, plain_advice)
+    )
+    blocks = (1 + 2 + 3 + 4 + 28 * 5) / 32**2
+    flex, sdpa = f"library:{FLEX}", f"library:{predict.SDPA}"
+    assert windowed[flex] < 1.5 * blocks * whole[flex]
+    assert windowed[flex] < 0.5 * windowed[sdpa]
+    assert windowed[sdpa] > whole[sdpa]
+    assert window_advice.floor_us is not None and plain_advice.floor_us is not None
+    assert window_advice.floor_us < 0.3 * plain_advice.floor_us
+    assert window_advice.floor_us < windowed[flex]
 
 
 def test_where_the_host_sets_the_pace_of_a_backward_the_criterion_compares_host_and_gpu() -> None:

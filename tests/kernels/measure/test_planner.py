@@ -35,6 +35,25 @@ def test_what_a_boolean_mask_drops_may_be_left_out() -> None:
     assert flops(QKV.format(grad="") + "m: bool[256, 256]\n" + SCORES + masked + REST) == 0
 
 
+WINDOW = "i = arange(256)\nkeep = (i[:, None] >= i[None, :]) & (i[:, None] - i[None, :] < 64)\n"
+
+
+@pytest.mark.parametrize(
+    "masked", ["s = s.masked_fill(~keep, float('-inf'))\n", "s = s + torch.where(keep, 0.0, float('-inf')).to(bf16)\n"]
+)
+@pytest.mark.parametrize("cap", ["", "s = 30.0 * tanh(s / 30.0)\n"])
+def test_what_a_window_hides_may_be_left_out_and_no_more(masked: str, cap: str) -> None:
+    """FlexAttention skips its blocks: whatever the mask is written as, and with a cap in front of it."""
+    kept = sum(min(row + 1, 64) for row in range(256)) / 256**2
+    found = flops(QKV.format(grad="") + SCORES + cap + WINDOW + masked + REST)
+    assert found == pytest.approx(PRODUCTS * kept, rel=1e-9)
+
+
+def test_documents_hide_what_nobody_knows_before_they_are_read() -> None:
+    same = "d: i64[256]\n" + SCORES + "s = s.masked_fill(d[:, None] != d[None, :], float('-inf'))\n"
+    assert flops(QKV.format(grad="") + same + REST) == 0
+
+
 def test_the_backward_of_causal_attention_counts_no_more_than_half_of_each_product() -> None:
     forward = flops(QKV.format(grad="") + SCORES + CAUSAL + REST)
     both = flops(QKV.format(grad=".requires_grad") + SCORES + CAUSAL + REST)

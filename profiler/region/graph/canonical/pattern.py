@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -157,10 +157,20 @@ def _at(graph: Graph, values: GraphValues, spelling: _Read, unifier: Unifier, ro
         roles = pattern.settled(Binding(bound, values, root))
         if roles is None:
             continue
-        matched = [m for n in _starts(values, root) if (m := _told(graph, values, pattern, roles, n)) is not None]
+        matched = told(graph, values, pattern, roles, root)
         if matched:
             yield from matched
             return
+
+
+def told(
+    graph: Graph, values: GraphValues, pattern: Pattern, roles: Roles, root: Value, free: Container[Node] = ()
+) -> list[Match]:
+    """The matches of a value that was recognised, one for each place that computes it. free: nodes that may be read
+    from outside as well.
+    """
+    given = free or values.constant
+    return [m for n in _starts(values, root) if (m := _told(graph, values, pattern, roles, n, given)) is not None]
 
 
 def _starts(values: GraphValues, root: Value) -> list[Node]:
@@ -169,7 +179,9 @@ def _starts(values: GraphValues, root: Value) -> list[Node]:
     return [n for n in nodes if not any(i in nodes for i in n.all_input_nodes)]
 
 
-def _told(graph: Graph, values: GraphValues, pattern: Pattern, roles: Roles, start: Node) -> Match | None:
+def _told(
+    graph: Graph, values: GraphValues, pattern: Pattern, roles: Roles, start: Node, free: Container[Node]
+) -> Match | None:
     """The match in the graph's names; None where a role has no node, or something inside is read from outside."""
     output = _last(values, start, pattern.through_views)
     wanted = [v for v in roles.values() if isinstance(v, Value)]
@@ -183,16 +195,16 @@ def _told(graph: Graph, values: GraphValues, pattern: Pattern, roles: Roles, sta
             if node is None:
                 return None
             leaves[name] = node
-    inside = covered_operations(graph, output, leaves.values(), values.constant)
+    inside = covered_operations(graph, output, leaves.values(), free)
     if inside is None:
         return None
-    told: dict[str, Role] = {n: one for n, one in roles.items() if not isinstance(one, (Value, Node))}
-    told |= {name: role(graph, node) for name, node in leaves.items()}
+    said: dict[str, Role] = {n: one for n, one in roles.items() if not isinstance(one, (Value, Node))}
+    said |= {name: role(graph, node) for name, node in leaves.items()}
     nodes = [n for n in graph.module.graph.nodes if n.name in inside]
     called = bool(pattern.calls) and any(name_of(n) in pattern.calls for n in nodes)
     result = output.args[0] if is_call(output, "getitem") else output
     assert isinstance(result, Node)
-    return Match(pattern.kind, pattern.called if called else pattern.title, not called, inside, result.name, told)
+    return Match(pattern.kind, pattern.called if called else pattern.title, not called, inside, result.name, said)
 
 
 def _last(values: GraphValues, node: Node, through_views: bool) -> Node:
