@@ -24,6 +24,7 @@ from kernels.codegen.budget import Budget
 from kernels.codegen.expressions import ops, random
 from kernels.codegen.graph.forward_backward_split import halves
 from kernels.codegen.graph.joining import joined
+from kernels.codegen.graph.own_operations import own
 from kernels.codegen.graph.prepare import apart, prepare
 from kernels.codegen.graph.split import split
 from kernels.codegen.index import Unsupported
@@ -203,7 +204,7 @@ def generate(graph: Graph) -> Generated:
 
 def trained(graph: Graph) -> Trained:
     """A region with gradients as two modules. Raises Unsupported where either cannot be generated."""
-    graph = apart(prepare(graph))
+    graph = own(apart(prepare(graph)))
     random.number_streams(graph.module)
     parts = halves(graph)
     forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
@@ -213,7 +214,7 @@ def trained(graph: Graph) -> Trained:
 
 
 def _assembled(graph: Graph, seed_given: bool = False) -> Generated:
-    graph = apart(split(graph))
+    graph = own(apart(split(graph)))
     groups = [_members(graph, g) for g in fusion.groups(graph, split=False) if g.fused]
     if not groups:
         raise Unsupported("nothing in this region is pointwise or a reduction: there is no kernel to generate")

@@ -88,6 +88,11 @@ ZERO = Linear()
 Index = tuple[Linear, ...]
 
 
+def from_the_end(part: Linear, size: int) -> Linear:
+    """The same place of a dimension, counted from its other end."""
+    return Linear(size - 1) + part.scaled(-1)
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of a row-major tensor, in elements."""
     strides = []

@@ -22,12 +22,14 @@ from kernels.codegen.index import (
     Split,
     Unsupported,
     address,
+    column,
     contiguous_strides,
+    from_the_end,
     row,
     spread,
     whole,
 )
-from kernels.codegen.nodes import base, dtype_of, fake
+from kernels.codegen.nodes import base, bind, dtype_of, fake
 
 MAX_SPLITS = 8
 
@@ -42,6 +44,7 @@ class Store:
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    guard: Value | None = None  # stored only where this holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +168,18 @@ def _empty(wanted: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str]) 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A domain and the order of the dimensions of the shape it stands for, outermost in memory first."""
+    """A domain and the order of the dimensions of the shape it stands for, outermost in memory first.
+
+    flipped: the columns are walked from their end, for scans that run backwards. picked: how many elements of each row
+    another output has, 0 where there is none.
+    """
 
     domain: Domain
     shape: tuple[int, ...]
     order: tuple[int, ...]
     reduces: bool
+    flipped: bool = False
+    picked: int = 0
 
     def index(self, shape: tuple[int, ...]) -> Index:
         """The index into an output of this shape for each point of the domain."""
@@ -178,19 +187,36 @@ class Frame:
         if count == self.domain.rows * self.domain.width and count == math.prod(self.shape):
             parts = spread(whole(self.domain), [self.shape[d] for d in self.order], self.domain)
             index = tuple(parts[self.order.index(d)] for d in range(len(self.shape)))
+            if self.flipped:
+                index = self.turned(index)
             if shape == self.shape:
                 return index
             return spread(address(index, contiguous_strides(self.shape)), shape, self.domain)
         if self.reduces and count == self.domain.rows:
             return spread(row(self.domain), shape, self.domain)
+        if self.picks(shape):
+            kept = self.order[:-1]
+            rows = dict(zip(kept, spread(row(self.domain), [self.shape[d] for d in kept], self.domain), strict=True))
+            return tuple(rows.get(d, column(self.domain)) for d in range(len(shape)))
         raise Unsupported("outputs of different shapes in one kernel")
+
+    def turned(self, index: Index) -> Index:
+        """The index with the walked dimension counted from its end."""
+        last = self.order[-1]
+        return (*index[:last], from_the_end(index[last], self.shape[last]), *index[last + 1 :])
+
+    def picks(self, shape: tuple[int, ...]) -> bool:
+        """A tensor of this shape has the picked elements of each row."""
+        last = self.order[-1]
+        return bool(self.picked) and shape == (*self.shape[:last], self.picked, *self.shape[last + 1 :])
 
 
 def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -> list[Frame]:
     """Domains to try: the reductions' rows and columns, or the largest output in the order of its memory."""
-    frames = []
+    frames: list[Frame] = []
+    flipped: list[Frame] = []
     for node in members:
-        if node.target is operator.getitem or base(node) not in ops.REDUCTIONS:
+        if node.target is operator.getitem or base(node) not in ops.ROWWISE:
             continue
         shape, dims = reduced_over(node)
         if not math.prod(shape):
@@ -198,13 +224,17 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
         kept = tuple(d for d in range(len(shape)) if d not in dims)
         rows, columns = [shape[d] for d in kept], [shape[d] for d in dims]
         domain = Domain((*rows, *columns) if dims else (*rows, 1), max(1, len(columns)))
-        frames.append(Frame(domain, shape, (*kept, *dims), reduces=True))
+        picked = bind(node)["k"] if base(node) == "topk" and dims else 0
+        frames.append(Frame(domain, shape, (*kept, *dims), True, picked=0 if [picked] == columns else picked))
+        if base(node) in ops.SCANS and dims:
+            flipped.append(replace(frames[-1], flipped=True))
     if not frames:
         top = max(wanted, key=lambda n: fake(n).numel())
         shape, strides = tuple(fake(top).shape), fake(top).stride()
         order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
         frames.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
-    return list(dict.fromkeys(frames))
+    picking = [f for f in frames if f.picked]  # these know what the others know
+    return list(dict.fromkeys([*picking, *frames, *flipped]))
 
 
 def _settled(
@@ -217,13 +247,13 @@ def _settled(
 ) -> Plan:
     """Build the values; where a reshape asks for it, split a dimension and start again."""
     for _ in range(MAX_SPLITS):
-        builder = Builder(inside, frame.domain, dict(names), precise, compute, budget)
+        builder = Builder(inside, frame.domain, dict(names), precise, compute, budget, picked=frame.picked)
         try:
             stores = [_store(builder, frame, node) for node in wanted]
         except Split as split:
             frame = replace(frame, domain=frame.domain.split(split.dim, split.inner))
             continue
-        used = _used(builder.values, [s.value for s in stores])
+        used = _used(builder.values, [v for s in stores for v in (s.value, s.guard) if v is not None])
         operands = {v.operand: builder.operands[v.operand] for v in used if v.kind == "load"}
         done = Plan(frame.domain, used, tuple(stores), operands, tuple(builder.helpers), frame.reduces)
         return _merged(done)
@@ -234,13 +264,14 @@ def _store(builder: Builder, frame: Frame, node: torch.fx.Node) -> Store:
     tensor = fake(node)
     dtype = dtype_of(tensor)
     index = frame.index(tuple(tensor.shape))
-    value = builder.settled(node, index)
+    guard = builder.first_picked() if frame.picks(tuple(tensor.shape)) else None
+    value = builder.settled(node, index, () if guard is None else (guard,))
     if value.text == f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})":
         value = value.args[0]  # the store rounds
     where = address(index, tensor.stride())
     if value.columns and not any(d >= frame.domain.first_column for d, _ in where.terms) and frame.domain.width > 1:
         raise Unsupported("a value of every column where a row has one")
-    return Store(builder.names[node], value, where, dtype, tuple(tensor.shape), tuple(tensor.stride()))
+    return Store(builder.names[node], value, where, dtype, tuple(tensor.shape), tuple(tensor.stride()), guard)
 
 
 def _used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]:

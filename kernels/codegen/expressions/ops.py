@@ -153,8 +153,23 @@ REDUCTIONS: Mapping[str, str] = {
     "_softmax_backward_data": "softmax_backward",
     "_log_softmax_backward_data": "log_softmax_backward",
     "native_layer_norm": "layer_norm", "rms_norm": "rms_norm", "_fused_rms_norm": "rms_norm",
+    "prod": "prod", "argmax": "argmax", "argmin": "argmin",
 }  # fmt: skip
 """Operations that reduce over the last dimensions, and how."""
+
+SCANS: Mapping[str, str] = {
+    "cumsum": "sum", "cumprod": "prod", "logcumsumexp": "log_add", "cummax": "nan_max", "cummin": "nan_min",
+}  # fmt: skip
+"""Operations that run along one dimension, and how."""
+
+PLACED_SCANS: Mapping[str, str] = {"cummax": "latest_largest", "cummin": "latest_smallest"}
+"""Those that give places as well, and how."""
+
+PICKS = frozenset({"sort", "topk"})
+"""Operations that order a row: what they give is values and places."""
+
+ROWWISE = frozenset({*REDUCTIONS, *SCANS, *PICKS})
+"""Operations whose result takes a walk over a row."""
 
 FILLS = frozenset({
     "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "arange",
@@ -230,6 +245,63 @@ def nan_max(a, b):
 def nan_min(a, b):
     """The smaller one, NaN where either is: as torch.amin."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "product": '''@triton.jit
+def product(a, b):
+    """What tl.reduce multiplies by."""
+    return a * b
+''',
+    "log_add": '''@triton.jit
+def log_add(a, b):
+    """log(exp(a) + exp(b))"""
+    top = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    low = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return tl.where(tl.abs(top) == float("inf"), top, top + log1p(tl.exp(low - top)))
+''',
+    "first_largest": '''@triton.jit
+def first_largest(a, i, b, j):
+    """The larger of two elements with its place: NaN before all, of equal ones the first."""
+    own = (a > b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "first_smallest": '''@triton.jit
+def first_smallest(a, i, b, j):
+    """The smaller of two elements with its place: NaN before all, of equal ones the first."""
+    own = (a < b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "latest_largest": '''@triton.jit
+def latest_largest(a, i, b, j):
+    """The larger of two elements with its place: NaN before all, of equal ones the latest."""
+    own = (a > b) | ((a == b) & (i > j)) | ((a != a) & ((b == b) | (i > j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "latest_smallest": '''@triton.jit
+def latest_smallest(a, i, b, j):
+    """The smaller of two elements with its place: NaN before all, of equal ones the latest."""
+    own = (a < b) | ((a == b) & (i > j)) | ((a != a) & ((b == b) | (i > j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "sort_key": '''@triton.jit
+def sort_key(x):
+    """A 32-bit integer in the order of a float: NaN above all, both zeros the same."""
+    bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
+    return tl.where(x == x, bits ^ ((bits >> 31) & 0x7FFFFFFF), 0x7FFFFFFF)
+''',
+    "sorted_float": '''@triton.jit
+def sorted_float(key):
+    """The float of a sort_key."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+''',
+    "first_of": '''@triton.jit
+def first_of(packed, col, count: tl.constexpr):
+    """The `count` smallest of a row of different numbers, in order, in its first columns."""
+    picked = packed
+    for place in tl.static_range(count):
+        least = tl.min(packed, axis=len(packed.shape) - 1, keep_dims=True)
+        picked = tl.where(col == place, least, picked)
+        packed = tl.where(packed == least, 0x7FFFFFFFFFFFFFFF, packed)
+    return picked
 ''',
     "round_to": '''@triton.jit
 def round_to(x, dtype: tl.constexpr):

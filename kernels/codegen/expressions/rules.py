@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen.expressions import ops, random, reductions
+from kernels.codegen.expressions import ops, pools, random, reductions, walks
 from kernels.codegen.expressions.values import Builder, Value
-from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast
+from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast, from_the_end
 from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake
 
 Rule = Callable[[Builder, torch.fx.Node, Arguments, Index], Value]
@@ -282,6 +282,14 @@ def _looked_up(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> V
     return b.gathered(source, (*index[:dim], ZERO, *index[dim + rank :]), dim, spot)
 
 
+def _flipped(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    """flip: the same element, counted from the other end."""
+    shape = tuple(fake(node).shape)
+    turned = {d % max(1, len(shape)) for d in a["dims"]} if shape else set()
+    parts = enumerate(zip(index, shape, strict=True))
+    return b.value(a["self"], tuple(from_the_end(p, n) if d in turned else p for d, (p, n) in parts))
+
+
 RULES: dict[str, Rule] = {
     "add": _arithmetic("add"), "sub": _arithmetic("sub"), "rsub": _arithmetic("rsub"),
     "div": _div, "true_divide": _div,
@@ -301,11 +309,15 @@ RULES: dict[str, Rule] = {
     "cat": _cat,
     **dict.fromkeys(("slice_backward", "constant_pad_nd"), _padded),
     **dict.fromkeys(("embedding", "index_select", "gather", "index"), _looked_up),
+    "flip": _flipped,
     "rms_norm": reductions.rms_norm,
     **dict.fromkeys(("rand", "rand_like", "randn", "randn_like", "bernoulli"), random.random),
     **dict.fromkeys(ops.FILLS, _fill),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "all", "any", "logsumexp"), reductions.reduction),
-    "linalg_vector_norm": reductions.reduction,
+    **dict.fromkeys(("linalg_vector_norm", "prod", "argmax", "argmin"), reductions.reduction),
+    **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), walks.scan),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), pools.average),
+    "convolution": pools.depthwise,
     **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), reductions.softmax),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), reductions.softmax_backward),
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,11 @@ from kernels.codegen.nodes import base, computed, dtype_of, fake, first_input, i
 
 MAX_VALUES = 400
 """Steps of one kernel."""
+SCAN_HELPERS: Mapping[str, tuple[str, ...]] = {
+    "nan_max": ("nan_max",), "nan_min": ("nan_min",), "log_add": ("log1p", "log_add"),
+    "latest_largest": ("latest_largest",), "latest_smallest": ("latest_smallest",),
+}  # fmt: skip
+"""Device functions of a scan that has no name in Triton."""
 MAX_DEPTH = 24
 """Operations between one that is asked for and one that is computed on the way, each several Python calls deep."""
 
@@ -41,7 +46,7 @@ def _helpers(text: str) -> tuple[str, ...]:
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """One value of the kernel. kind: load, number, position, expression, reduce.
+    """One value of the kernel. kind: load, number, position, expression, reduce, scan, sort.
 
     dtype is what it is computed in: f64, f32, bool, or an integer type. columns: it differs along the columns;
     level: how many reductions, one after the other, it takes to know it.
@@ -49,17 +54,19 @@ class Value:
 
     kind: str
     dtype: str
-    text: str = ""  # expression: with {0}, {1}; reduce: sum, max, min, nan_max, nan_min, any, mean, m2
+    text: str = ""  # expression: with {0}, {1}; reduce and scan: how (walks.py); sort: how many come first
     args: tuple[Value, ...] = ()
     number: float | int | bool | None = None
     operand: str = ""  # load: name of the node or input read
     where: Linear = ZERO  # load: address in elements; position: its value
-    guard: Value | None = None  # load: read only where this holds
+    guard: Value | None = None  # load: read only where this holds; reduce: taken in only where it does
     stored: str = ""  # load: dtype in memory
     stride: int = 0  # load: the address is also stride * args[0], an index that was itself read
     columns: bool = False
     rows: bool = False
     level: int = 0
+    limit: int = 0  # only so many columns hold something, 0: all
+    width: int = 0  # reduce: columns that it takes in
     name: str = ""
     line: int = 0
 
@@ -106,6 +113,7 @@ class Builder:
     precise: bool
     compute: Compute
     budget: Budget = field(default_factory=Budget)
+    picked: int = 0  # columns of what is picked from each row
     values: list[Value] = field(default_factory=list)
     operands: dict[str, Operand] = field(default_factory=dict)
     helpers: dict[str, None] = field(default_factory=dict)
@@ -119,12 +127,13 @@ class Builder:
     def made(self, value: Value, *key: Any) -> Value:
         """Add a value, or give the equal one that is there already."""
         full = (value.kind, value.dtype, value.text, tuple(map(id, value.args)), repr(value.number), value.operand,
-                value.where, value.stride, id(value.guard), *key)  # fmt: skip
+                value.where, value.stride, id(value.guard), value.limit, *key)  # fmt: skip
         if full in self._memo:
             return self._memo[full]
         value.columns = value.columns or any(a.columns for a in value.args)
         value.rows = value.rows or any(a.rows for a in value.args)
         value.level = max([value.level, *(a.level for a in value.args)])
+        value.limit = value.limit or min((a.limit for a in value.args if a.limit), default=0)
         if value.guard is not None:
             value.columns, value.rows = value.columns or value.guard.columns, value.rows or value.guard.rows
         if self._node is not None and value.kind != "load":
@@ -272,9 +281,9 @@ class Builder:
                 self._depth -= 1
         return self._memo[key]
 
-    def settled(self, node: torch.fx.Node, index: Index) -> Value:
+    def settled(self, node: torch.fx.Node, index: Index, guards: tuple[Value, ...] = ()) -> Value:
         """`value`, for a node however many operations deep: what lies too far below is computed first."""
-        pending: list[tuple[torch.fx.Node, Index, tuple[Value, ...]]] = [(node, index, ())]
+        pending: list[tuple[torch.fx.Node, Index, tuple[Value, ...]]] = [(node, index, guards)]
         while True:
             current, at, guards = pending[-1]
             self._guards = list(guards)
@@ -285,6 +294,7 @@ class Builder:
                 continue
             pending.pop()
             if not pending:
+                self._guards = []
                 return value
 
     def find(self, node: torch.fx.Node, index: Index) -> Value:
@@ -308,32 +318,88 @@ class Builder:
         """The full-width value that a reduction at `index` reads, over `dims` of its argument."""
         shape = tuple(fake(argument).shape)
         wide = sorted(d % max(1, len(shape)) for d in dims) if shape else []
-        if math.prod(shape[d] for d in wide) != self.domain.width:
+        width = math.prod(shape[d] for d in wide)
+        if width not in (self.domain.width, self.picked) or (width != self.domain.width and len(wide) != 1):
             raise Unsupported("reductions of different widths in one kernel")
         kept = [d for d in range(len(shape)) if d not in wide]
         parts = dict(zip(range(len(shape)) if keep else kept, index, strict=True))
         if any(self.reach(parts[d])[0] for d in kept):
             raise Unsupported("a result of a whole row that is used across rows")
-        across = spread(column(self.domain), [shape[d] for d in wide], self.domain)
+        if width != self.domain.width:
+            across: Index = (column(self.domain),)
+        else:
+            across = spread(column(self.domain), [shape[d] for d in wide], self.domain)
         full = tuple(across[wide.index(d)] if d in wide else parts[d] for d in range(len(shape)))
+        if width != self.domain.width:
+            value = self.cast(self.within_picked(argument, full), computed(dtype))
+            return self.made(Value("expression", value.dtype, "{0}", (value,), limit=width))
         return self.cast(self.value(argument, full), computed(dtype))
 
+    def first_picked(self) -> Value:
+        """Whether a column is one of those that are picked."""
+        spot = self.place(column(self.domain))
+        return self.expression("{0} < {1}", "bool", spot, self.number(self.picked, spot.dtype))
+
+    def within_picked(self, node: torch.fx.Node, index: Index) -> Value:
+        """The node's element, read only where something is picked."""
+        guard = self.first_picked()
+        return self.value(node, index) if guard in self._guards else self.guarded(guard, node, index)
+
+    def whole_row(self, node: torch.fx.Node, index: Index) -> Value:
+        """The node's element in every column, whatever is asked of the result."""
+        outer, self._guards = self._guards, []
+        try:
+            return self.value(node, index)
+        finally:
+            self._guards = outer
+
     def reduce(self, how: str, value: Value, mean: Value | None = None) -> Value:
-        """sum, max, min, nan_max, nan_min, any, mean or m2 (sum of squares around the mean) over the columns."""
-        width = self.domain.width
+        """sum, prod, max, min, nan_max, nan_min, mean or m2 (sum of squares around the mean) over the columns."""
+        width = value.limit or self.domain.width
         if not value.columns:
             constant = {"sum": f"{{0}} * {width}", "m2": "{0} * 0"}.get(how)
+            if how == "prod" and width > 1:
+                raise Unsupported("a product of one number that is repeated")
             return value if constant is None else self.expression(constant, value.dtype, value)
         if how in ("nan_max", "nan_min"):
             if value.dtype.startswith("f"):
                 self.helpers[how] = None
             else:
                 how = how[4:]
+        elif how == "prod":
+            self.helpers["product"] = None
         args = (value,) if mean is None else (value, mean)
-        made = Value("reduce", value.dtype, how, args, level=value.level + 1)
+        guard = self.first_picked() if value.limit else None
+        made = Value("reduce", value.dtype, how, args, level=value.level + 1, guard=guard, width=width)
         made = self.made(made)
-        made.columns = False
+        made.columns, made.limit = False, 0
         return made
+
+    def reduce_place(self, how: str, value: Value) -> Value:
+        """argmax or argmin: the place of the first largest or smallest element of each row; NaN is before all."""
+        place = self.place(column(self.domain))
+        if not value.columns:
+            return self.number(0, "i64")
+        if value.limit:
+            raise Unsupported("a place in what is picked")
+        self.helpers["first_largest" if how == "argmax" else "first_smallest"] = None
+        pair = Value("reduce", place.dtype, how, (value, place), level=value.level + 1, width=self.domain.width)
+        made = self.made(pair)
+        made.columns = False
+        return self.cast(made, "i64")
+
+    def scan(self, how: str, *args: Value) -> Value:
+        """The running sum, product or largest element along the columns; of a pair the second part."""
+        if how in SCAN_HELPERS:
+            self.helpers.update(dict.fromkeys(SCAN_HELPERS[how]))
+        return self.made(Value("scan", args[-1].dtype, how, args, columns=True))
+
+    def spread_out(self, value: Value) -> Value:
+        """The value, with one element for each column."""
+        if value.columns:
+            return value
+        spot = self.place(column(self.domain))
+        return self.expression("tl.where({0} >= 0, {1}, {1})", value.dtype, spot, value)
 
     def mean(self, value: Value) -> Value:
         return self.reduce("mean", value)

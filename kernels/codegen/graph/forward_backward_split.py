@@ -75,7 +75,7 @@ def _costly(node: torch.fx.Node, kept: set[str]) -> bool:
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
         operation = source
-    return operation.name in kept or base(operation) in ops.REDUCTIONS
+    return operation.name in kept or base(operation) in ops.ROWWISE
 
 
 def _half(graph: Graph, inputs: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node]) -> Graph:

@@ -18,7 +18,9 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.pools import PLACED
 from kernels.codegen.expressions.rules import RULES
+from kernels.codegen.graph.parts import PARTS_OF_OUR_OWN
 from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base
 from profiler.region import op_kinds
@@ -41,7 +43,7 @@ PARTS = (
     aten.binary_cross_entropy_with_logits, aten.native_dropout_backward, aten.heaviside, aten.square_, aten.split,
 )  # fmt: skip
 """Operations that are taken apart by PyTorch's own decompositions."""
-INSIDE = frozenset({"getitem", "log_sigmoid_forward", "native_dropout"})
+INSIDE = frozenset({"getitem", "log_sigmoid_forward", "native_dropout", *ops.ROWWISE, *PLACED})
 """Operations of several results that `reductions.part` knows."""
 
 
@@ -51,6 +53,7 @@ def _table() -> Mapping[Any, Callable[..., Any]]:
     return {
         **get_decompositions(PARTS),
         aten.as_strided.default: _as_view,
+        **PARTS_OF_OUR_OWN,
         whole._fused_rms_norm_backward.default: rms_norm_gradients,
     }
 

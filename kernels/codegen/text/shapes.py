@@ -38,6 +38,8 @@ def power_of_two(n: int) -> int:
 def choose(plan: Plan) -> str:
     """Which shape fits: `flat`, `tile`, `rows` or `loop`."""
     domain = plan.domain
+    if any(v.kind == "sort" for v in plan.values):
+        return "rows"  # an order is of all of a row at once
     if plan.reduces:
         held = power_of_two(domain.width) * max(1, plan.full_loads)
         if plan.strided:

@@ -18,7 +18,6 @@ from kernels.codegen.index import contiguous_strides
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.names import Names, comment
 from kernels.codegen.text.shapes import Body, body
-from kernels.codegen.text.writer import check
 
 CACHE_VARIABLE = "TRITONWORTHY_KERNEL_DIR"
 
@@ -43,7 +42,6 @@ class Source:
 
 def write(plan: Plan, title: str, kernel: str, lines: Mapping[int, str]) -> Source:
     """The whole text of a kernel's file: imports, device functions, kernel, launch() and run()."""
-    check(plan)
     names = Names([kernel])
     tensors = {name: names.new(name) for name in [*plan.operands, *(s.name for s in plan.stores)]}
     pointers = {name: names.new(f"{tensor}_ptr") for name, tensor in tensors.items()}

@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.values import Value, literal
-from kernels.codegen.index import Linear, Unsupported
+from kernels.codegen.index import Linear
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.names import Names, comment
 
 LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -(2**7), "u8": 0}
+PLACES = {"argmax": "first_largest", "argmin": "first_smallest"}
+"""Reductions that give a place, and what joins two elements with theirs."""
 HIGHEST = {"i64": 2**63 - 1, "i32": 2**31 - 1, "i16": 2**15 - 1, "i8": 2**7 - 1, "u8": 255}
 
 
 def identity(how: str, dtype: str) -> str:
     """What a masked-out element contributes to a reduction."""
-    if how in ("sum", "mean", "m2"):
-        return literal(0, dtype)
-    lowest = how in ("max", "nan_max")
+    if how in ("sum", "mean", "m2", "prod", "log_add"):
+        start = {"prod": 1.0, "log_add": float("-inf")}.get(how, 0)
+        return literal(start, dtype)
+    lowest = how in ("max", "nan_max", "argmax", "latest_largest")
     if dtype.startswith("f"):
         return literal(float("-inf") if lowest else float("inf"), dtype)
     return repr((LOWEST if lowest else HIGHEST)[dtype])
@@ -45,6 +48,7 @@ class Writer:
     text: list[str] = field(default_factory=list)
     indent: int = 1
     written: dict[int, str] = field(default_factory=dict)
+    carries: dict[int, tuple[str, ...]] = field(default_factory=dict)  # scans: what the columns before gave
     last_line: int = 0
 
     def say(self, line: str) -> None:
@@ -122,6 +126,10 @@ class Writer:
             self.assign(value, f"({self.linear(value.where)}).to({ops.TRITON_DTYPES[value.dtype]})")
         elif value.kind == "expression":
             self.assign(value, self.expression(value))
+        elif value.kind == "scan":
+            self.scan(value)
+        elif value.kind == "sort":
+            self.order(value)
         else:
             self.reduction(value)
 
@@ -132,24 +140,103 @@ class Writer:
     def reduction(self, value: Value) -> None:
         """A reduction over a whole row held at once."""
         argument = self.operand(value.args[0])
-        width = float(self.plan.domain.width)
+        width = float(value.width)
+        mask = self.col_mask if value.guard is None else self.operand(value.guard)
         if value.text == "m2":
             off = f"{argument} - {self.operand(value.args[1])}"
-            if self.col_mask:
-                off = f"tl.where({self.col_mask}, {off}, {literal(0, value.dtype)})"
+            if mask:
+                off = f"tl.where({mask}, {off}, {literal(0, value.dtype)})"
             off_name = self.names.new("off")
             self.say(f"{off_name} = {off}")
             self.assign(value, self.over("sum", f"{off_name} * {off_name}"))
             return
-        if self.col_mask:
-            argument = f"tl.where({self.col_mask}, {argument}, {identity(value.text, value.dtype)})"
+        if mask:
+            argument = f"tl.where({mask}, {argument}, {identity(value.text, value.args[0].dtype)})"
+        if value.text in PLACES:
+            self.first_place(value, argument, self.operand(value.args[1]))
+            return
         how = "sum" if value.text == "mean" else value.text
         total = self.over(how, argument)
         self.assign(value, f"{total} / {width!r}" if value.text == "mean" else total)
 
+    @property
+    def axis(self) -> int:
+        """The columns' axis of a tile."""
+        return 1 if self.two_dimensional else 0
+
+    def first_place(self, value: Value, argument: str, place: str) -> None:
+        """The place of the first largest or smallest element of each row."""
+        if self.two_dimensional:
+            wide, places = self.names.new("wide"), self.names.new("places")
+            self.say(f"{wide}, {places} = tl.broadcast({argument}, {place})")
+            argument, place = wide, places
+        keep = ", keep_dims=True" if self.two_dimensional else ""
+        name = self.names.new(value.name or "v")
+        self.written[id(value)] = name
+        most = self.names.new("most")
+        self.say(f"{most}, {name} = tl.reduce(({argument}, {place}), {self.axis}, {PLACES[value.text]}{keep})")
+
+    def scan(self, value: Value) -> None:
+        """The running result along the columns, after what the columns before gave."""
+        arguments = [self.operand(a) for a in value.args]
+        carry = self.carries.get(id(value), ())
+        if len(arguments) == 2:
+            self.scan_pair(value, arguments, carry)
+            return
+        simple = {"sum": ("tl.cumsum", "{1} + {0}"), "prod": ("tl.cumprod", "{1} * {0}")}
+        if value.text in simple:
+            call, joined = simple[value.text]
+            self.assign(value, f"{call}({arguments[0]}, axis={self.axis})")
+        else:
+            joined = value.text + "({1}, {0})"
+            self.assign(value, f"tl.associative_scan({arguments[0]}, {self.axis}, {value.text})")
+        if carry:
+            name = self.written[id(value)]
+            self.say(f"{name} = {joined.format(name, carry[0])}")
+            self.say(f"{carry[0]} = {self.last_column(name)}")
+
+    def scan_pair(self, value: Value, arguments: list[str], carry: tuple[str, ...]) -> None:
+        """The running largest or smallest element's place."""
+        if self.two_dimensional:
+            wide, places = self.names.new("wide"), self.names.new("places")
+            self.say(f"{wide}, {places} = tl.broadcast({arguments[0]}, {arguments[1]})")
+            arguments = [wide, places]
+        most, name = self.names.new("most"), self.names.new(value.name or "v")
+        self.written[id(value)] = name
+        self.say(f"{most}, {name} = tl.associative_scan(({', '.join(arguments)}), {self.axis}, {value.text})")
+        if carry:
+            self.say(f"{most}, {name} = {value.text}({carry[0]}, {carry[1]}, {most}, {name})")
+            self.say(f"{carry[0]} = {self.last_column(most)}")
+            self.say(f"{carry[1]} = {self.last_column(name)}")
+
+    def last_column(self, name: str) -> str:
+        """What the last column of a block holds."""
+        return f"tl.sum(tl.where(col == start + BLOCK - 1, {name}, 0), axis={self.axis}, keep_dims=True)"
+
+    def carried(self, value: Value) -> None:
+        """Names for what a scan hands on from block to block, before the first."""
+        shape = "(ROWS, 1)" if self.two_dimensional else "(1,)"
+        names = []
+        for place, part in enumerate(value.args):
+            start = "0" if place else identity(value.text, part.dtype)
+            names.append(self.names.new(f"{value.name or 'v'}_before"))
+            self.say(f"{names[-1]} = tl.full({shape}, {start}, {ops.TRITON_DTYPES[part.dtype]})")
+        self.carries[id(value)] = tuple(names)
+
+    def order(self, value: Value) -> None:
+        """A row of packed values and places in order, or its first ones."""
+        packed, col = (self.operand(a) for a in value.args)
+        if self.col_mask:
+            packed = f"tl.where({self.col_mask}, {packed}, {2**63 - 1:#X})"
+        if value.text:
+            self.assign(value, f"first_of({packed}, {col}, {value.text})")
+        else:
+            self.assign(value, f"tl.sort({packed}, dim={self.axis})")
+
     def over(self, how: str, argument: str) -> str:
         """Reduce a tile along its columns."""
-        if how in ("nan_max", "nan_min"):
+        how = {"prod": "product"}.get(how, how)
+        if how in ("nan_max", "nan_min", "product"):
             keep = "1, {0}, keep_dims=True" if self.two_dimensional else "0, {0}"
             return f"tl.reduce({argument}, {keep.format(how)})"
         keep = "axis=1, keep_dims=True" if self.two_dimensional else "axis=0"
@@ -162,7 +249,7 @@ class Writer:
         dims = [d for d, _ in store.where.terms]
         rows, columns = any(d < first for d in dims), any(d >= first for d in dims)
         arguments = [f"{pointer} + {where}" if where != "0" else pointer, self.operand(store.value)]
-        mask = self.mask(rows, columns)
+        mask = self.mask(rows, columns, store.guard)
         if mask:
             arguments.append(f"mask={mask}")
         self.say(f"tl.store({', '.join(arguments)})")
@@ -192,8 +279,3 @@ def used_dims(plan: Plan) -> set[int]:
     linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]
     return {d for linear in linears for d, _ in linear.terms}
 
-
-def check(plan: Plan) -> None:
-    """A plan that no kernel shape can print raises Unsupported."""
-    if any(c < 0 for v in plan.values if v.kind == "load" for _, c in v.where.terms):
-        raise Unsupported("a flipped view")

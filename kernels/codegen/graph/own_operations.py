@@ -1,0 +1,70 @@
+"""What the generator writes a kernel for though Inductor calls a library, and what it leaves though Inductor fuses it.
+
+Groups are then as they would be if the compiler did the same; the prediction of its own is not asked here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import torch.fx
+
+from kernels.codegen.expressions.pools import MAX_TAPS, each, is_depthwise
+from kernels.codegen.expressions.walks import MAX_SORTED
+from kernels.codegen.graph.prepare import known
+from kernels.codegen.nodes import Arguments, base, bind, dtype_of, fake
+from profiler.region import op_kinds
+from profiler.region.graph.lowering import Graph
+from profiler.region.graph.operation import Operation
+
+CALLED = frozenset({op_kinds.SORT, op_kinds.SCAN})
+"""Kinds of which an operation without a rule stays a call; so does a pool."""
+
+
+def own(graph: Graph) -> Graph:
+    """The graph with each operation as the generator takes it: fused, or a call of its own."""
+    nodes = {n.name: n for n in graph.module.graph.nodes}
+    operations = tuple(
+        _own(o, nodes[o.name]) if o.name in nodes and nodes[o.name].op == "call_function" else o
+        for o in graph.operations
+    )
+    return dataclasses.replace(graph, operations=operations)
+
+
+def _own(operation: Operation, node: torch.fx.Node) -> Operation:
+    name = base(node)
+    if name in TAKEN:
+        if TAKEN[name](node, bind(node)):
+            kind = op_kinds.POINTWISE if operation.kind == op_kinds.CONVOLUTION else operation.kind
+            return dataclasses.replace(operation, kind=kind, falls_back=False)
+        return dataclasses.replace(operation, kind=op_kinds.OTHER)
+    if not known(node) and (operation.kind in CALLED or "_pool" in name):
+        return dataclasses.replace(operation, kind=op_kinds.OTHER)
+    return operation
+
+
+def _ordered(node: torch.fx.Node, a: Arguments) -> bool:
+    """A row that one program can put in order."""
+    source = fake(a["self"])
+    width = source.shape[a["dim"]] if source.dim() else 1
+    return 0 < width <= MAX_SORTED and dtype_of(source) not in ("i64", "f64")
+
+
+def _small(node: torch.fx.Node, a: Arguments) -> bool:
+    """A window that can be written out."""
+    rank = next(r for r in (1, 2, 3) if f"{r}d" in base(node))
+    return math.prod(each(a["kernel_size"], rank)) <= MAX_TAPS
+
+
+def _always(node: torch.fx.Node, a: Arguments) -> bool:
+    return True
+
+
+TAKEN: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = {
+    "sort": _ordered, "topk": _ordered, "convolution": is_depthwise, "cummax": _always, "cummin": _always,
+    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _small),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _small),
+}  # fmt: skip
+"""When the generator takes one of these; else it stays a call."""
