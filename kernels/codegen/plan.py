@@ -192,12 +192,12 @@ class Frame:
             if shape == self.shape:
                 return index
             return spread(address(index, contiguous_strides(self.shape)), shape, self.domain)
-        if self.reduces and count == self.domain.rows:
-            return spread(row(self.domain), shape, self.domain)
         if self.picks(shape):
             kept = self.order[:-1]
             rows = dict(zip(kept, spread(row(self.domain), [self.shape[d] for d in kept], self.domain), strict=True))
             return tuple(rows.get(d, column(self.domain)) for d in range(len(shape)))
+        if self.reduces and count == self.domain.rows:
+            return spread(row(self.domain), shape, self.domain)
         raise Unsupported("outputs of different shapes in one kernel")
 
     def turned(self, index: Index) -> Index:

@@ -294,11 +294,11 @@ def sorted_float(key):
     return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 ''',
     "first_of": '''@triton.jit
-def first_of(packed, col, count: tl.constexpr):
+def first_of(packed, col, count: tl.constexpr, axis: tl.constexpr):
     """The `count` smallest of a row of different numbers, in order, in its first columns."""
     picked = packed
     for place in tl.static_range(count):
-        least = tl.min(packed, axis=len(packed.shape) - 1, keep_dims=True)
+        least = tl.min(packed, axis=axis, keep_dims=True)
         picked = tl.where(col == place, least, picked)
         packed = tl.where(packed == least, 0x7FFFFFFFFFFFFFFF, packed)
     return picked

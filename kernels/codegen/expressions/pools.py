@@ -70,7 +70,7 @@ def taps(b: Builder, window: Window, index: Index) -> Iterator[tuple[tuple[int, 
             at.append(spot)
             within = _within(b, spot, window.sizes[d])
             if within is not None:
-                inside = within if inside is None else b.expression("{0} & {1}", "bool", inside, within)
+                inside = within if inside is None else b.expression("{0} & {1}", "bool", inside, within, name="inside")
         yield tap, tuple(at), inside
 
 
@@ -83,8 +83,10 @@ def _within(b: Builder, spot: Linear, size: int) -> Value | None:
     place = b.place(spot)
     low, high = b.number(0, place.dtype), b.number(size, place.dtype)
     if below and above:
-        return b.expression("({0} >= {1}) & ({0} < {2})", "bool", place, low, high)
-    return b.expression("{0} >= {1}", "bool", place, low) if below else b.expression("{0} < {1}", "bool", place, high)
+        return b.expression("({0} >= {1}) & ({0} < {2})", "bool", place, low, high, name="within")
+    if below:
+        return b.expression("{0} >= {1}", "bool", place, low, name="within")
+    return b.expression("{0} < {1}", "bool", place, high, name="within")
 
 
 def largest(b: Builder, node: torch.fx.Node, a: Arguments, place: int, index: Index) -> Value:
@@ -101,7 +103,7 @@ def largest(b: Builder, node: torch.fx.Node, a: Arguments, place: int, index: In
     for _, where, inside in taps(b, window, own):
         value = _read(b, source, (*lead, *where), inside)
         if inside is not None:
-            value = b.expression("tl.where({0}, {1}, {2})", inner, inside, value, lowest)
+            value = b.expression("tl.where({0}, {1}, {2})", inner, inside, value, lowest, name="tap")
         if place:
             at = _place(b, window, where, inside, value, best, at)
         best = value if best is None else b.named(b.apply("maximum", dtype, best, value), "largest")
@@ -123,9 +125,9 @@ def _place(
             return here
         return b.expression("tl.where({0}, {1}, {2})", here.dtype, inside, here, b.number(-1, here.dtype))
     test = "({0} > {1}) | ({0} != {0}) | ({2} < 0)" if value.dtype.startswith("f") else "({0} > {1}) | ({2} < 0)"
-    take = b.expression(test, "bool", value, best, at)
+    take = b.expression(test, "bool", value, best, at, name="larger")
     if inside is not None:
-        take = b.expression("{0} & {1}", "bool", take, inside)
+        take = b.expression("{0} & {1}", "bool", take, inside, name="larger")
     return b.named(b.expression("tl.where({0}, {1}, {2})", here.dtype, take, here, at), "place")
 
 
@@ -144,7 +146,7 @@ def average(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Valu
     for _, where, inside in taps(b, window, own):
         value = b.cast(_read(b, source, (*lead, *where), inside), inner)
         if inside is not None:
-            value = b.expression("tl.where({0}, {1}, {2})", inner, inside, value, b.number(0, inner))
+            value = b.expression("tl.where({0}, {1}, {2})", inner, inside, value, b.number(0, inner), name="tap")
         total = value if total is None else b.named(b.expression("{0} + {1}", inner, total, value), "total")
     assert total is not None
     if a.get("divisor_override"):
@@ -189,7 +191,7 @@ def depthwise(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Va
     for tap, where, inside in taps(b, window, index[2:]):
         value = b.cast(_read(b, source, (*index[:2], *where), inside), inner)
         if inside is not None:
-            value = b.expression("tl.where({0}, {1}, {2})", inner, inside, value, b.number(0, inner))
+            value = b.expression("tl.where({0}, {1}, {2})", inner, inside, value, b.number(0, inner), name="tap")
         factor = b.cast(b.value(weight, (index[1], ZERO, *(Linear(t) for t in tap))), inner)
         if total is None:
             total = b.expression("{0} * {1}", inner, value, factor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,14 @@ class Deeper(Exception):  # noqa: N818 - control flow: compute this first, then 
 def _helpers(text: str) -> tuple[str, ...]:
     """The helper functions that an expression calls."""
     return tuple(helper for helper in ops.HELPERS if re.search(rf"\b{helper}\(", text))
+
+
+def _result_name(node: torch.fx.Node) -> str:
+    """A node's name; of one of several results, after the operation that gives it: topk_0."""
+    if node.target is operator.getitem:
+        source, place = node.args
+        return f"{source}_{place}"
+    return node.name
 
 
 @dataclass(eq=False, slots=True)
@@ -137,7 +146,7 @@ class Builder:
         if value.guard is not None:
             value.columns, value.rows = value.columns or value.guard.columns, value.rows or value.guard.rows
         if self._node is not None and value.kind != "load":
-            value.name = self._node.name
+            value.name = value.name or _result_name(self._node)
             value.line = int((self._node.meta.get("custom") or {}).get("line", 0))
         self._memo[full] = value
         self.values.append(value)
@@ -154,7 +163,7 @@ class Builder:
         if not linear.terms:
             return self.number(linear.offset, dtype)
         columns, rows = self.reach(linear)
-        return self.made(Value("position", dtype, where=linear, columns=columns, rows=rows))
+        return self.made(Value("position", dtype, where=linear, columns=columns, rows=rows, name="place"))
 
     def place(self, linear: Linear) -> Value:
         """A position that is only compared: in 32 bits where it fits."""
@@ -166,13 +175,13 @@ class Builder:
         dims = [d for d, _ in linear.terms]
         return any(d >= first for d in dims), any(d < first for d in dims)
 
-    def expression(self, text: str, dtype: str, *args: Value) -> Value:
+    def expression(self, text: str, dtype: str, *args: Value, name: str = "") -> Value:
         self.helpers.update(dict.fromkeys(_helpers(text)))
-        return self.made(Value("expression", dtype, text, args))
+        return self.made(Value("expression", dtype, text, args, name=name))
 
     def named(self, value: Value, name: str) -> Value:
         """A step inside an operation under a name of its own, instead of the operation's."""
-        if self._node is not None and value.name == self._node.name and value.kind != "load":
+        if self._node is not None and value.name == _result_name(self._node) and value.kind != "load":
             value.name = name
         return value
 
@@ -337,8 +346,12 @@ class Builder:
 
     def first_picked(self) -> Value:
         """Whether a column is one of those that are picked."""
-        spot = self.place(column(self.domain))
-        return self.expression("{0} < {1}", "bool", spot, self.number(self.picked, spot.dtype))
+        outer, self._node = self._node, None
+        try:
+            spot = self.place(column(self.domain))
+            return self.expression("{0} < {1}", "bool", spot, self.number(self.picked, spot.dtype), name="is_picked")
+        finally:
+            self._node = outer
 
     def within_picked(self, node: torch.fx.Node, index: Index) -> Value:
         """The node's element, read only where something is picked."""

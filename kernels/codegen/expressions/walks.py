@@ -70,7 +70,7 @@ def _picked(b: Builder, node: torch.fx.Node, a: Arguments, place: int, index: In
     value = b.spread_out(b.whole_row(source, index))
     spot = b.position(column(b.domain))
     if value.dtype == "f32":
-        key = b.expression("sort_key({0})", "i32", value)
+        key = b.named(b.expression("sort_key({0})", "i32", value), "key")
     else:
         key = b.cast(value, "i32")
     text = "(~{0}).to(tl.int64) << 32 | {1}" if down else "{0}.to(tl.int64) << 32 | {1}"
@@ -79,11 +79,11 @@ def _picked(b: Builder, node: torch.fx.Node, a: Arguments, place: int, index: In
     if how:
         b.helpers["first_of"] = None
     limit = count if count < shape[dim] else 0
-    ordered = b.made(Value("sort", "i64", how, (packed, spot), limit=limit, columns=True))
-    ordered = b.named(ordered, "ordered")
+    ordered = b.made(Value("sort", "i64", how, (packed, spot), limit=limit, columns=True, name="ordered"))
     if place:
         return b.expression("{0} & 0xFFFFFFFF", "i64", ordered)
-    sorted_key = b.expression("(~({0} >> 32)).to(tl.int32)" if down else "({0} >> 32).to(tl.int32)", "i32", ordered)
+    text = "(~({0} >> 32)).to(tl.int32)" if down else "({0} >> 32).to(tl.int32)"
+    sorted_key = b.expression(text, "i32", ordered, name="key_in_order")
     if value.dtype == "f32":
         return b.expression("sorted_float({0})", "f32", sorted_key)
     return b.cast(sorted_key, value.dtype)

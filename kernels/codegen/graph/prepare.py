@@ -60,7 +60,9 @@ def _table() -> Mapping[Any, Callable[..., Any]]:
 
 def _as_view(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
     """as_strided as the reshape that it is where both are contiguous."""
-    whole = x.is_contiguous() and list(stride) == list(contiguous_strides(size)) and math.prod(size) == x.numel()
+    steps = zip(size, stride, contiguous_strides(size), strict=True)
+    in_order = all(one == other for n, one, other in steps if n > 1)  # a dimension of one element takes no step
+    whole = x.is_contiguous() and in_order and math.prod(size) == x.numel()
     if whole and (storage_offset or 0) == x.storage_offset():
         return aten.view.default(x, size)
     return NotImplemented

@@ -20,7 +20,9 @@ from kernels.codegen.nodes import base, bind, fake
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
-SPLIT = frozenset({"sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp"})
+SPLIT = frozenset({
+    "sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp", "prod", "argmax", "argmin", "cumsum", "cumprod",
+})  # fmt: skip
 SMALLEST = 1 << 20
 """Elements from which on a second launch costs less than idle multiprocessors."""
 FEWEST, WANTED = 264, 1056
@@ -31,6 +33,16 @@ SIDE_BY_SIDE = 64
 """Rows of one program where neighbours in memory lie along the rows."""
 
 aten = torch.ops.aten
+
+PLACES: Mapping[str, tuple[Any, Any]] = {
+    "argmax": (aten.amax.default, aten.argmax.default), "argmin": (aten.amin.default, aten.argmin.default),
+}  # fmt: skip
+"""What gives the element at a place, and the place."""
+SCANS: Mapping[str, tuple[Any, Any, Any, int]] = {
+    "cumsum": (aten.sum.dim_IntList, aten.cumsum.default, aten.add.Tensor, 0),
+    "cumprod": (aten.prod.dim_int, aten.cumprod.default, aten.mul.Tensor, 1),
+}
+"""What gives all of a part, what runs along it, what joins two, and where it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,10 @@ def split(graph: Graph) -> Graph:
     chosen: dict[torch.fx.Node, Parts] = {}
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
-            parts = parts_of(fake(bind(node)["self"]), reduced_over(node)[1])
+            source, dims = fake(bind(node)["self"]), reduced_over(node)[1]
+            if base(node) in PLACES and len(dims) > 1:  # a place in all of it
+                source, dims = torch.empty(source.numel(), dtype=source.dtype, device="meta"), (0,)
+            parts = parts_of(source, dims)
             if parts is not None:
                 chosen[node] = parts
     if not chosen:
@@ -115,13 +130,23 @@ class _Steps:
         name = base(self.node)
         values = self.node.meta["val"]
         first = values if isinstance(values, torch.Tensor) else values[0]
+        if len(parts.shape) == 2 and fake(source).dim() > 1:  # a place in all of it
+            source = self.emit(aten.clone.default, source, memory_format=torch.contiguous_format)
         x = self.emit(aten.view.default, source, list(parts.shape))
         own = fake(source).dtype
         becomes_float = first.is_floating_point() and not own.is_floating_point  # mean(integers, dtype=bf16)
-        if name not in ("amax", "amin") and (own in (torch.bfloat16, torch.float16) or becomes_float):
+        if name not in ("amax", "amin", *PLACES) and (own in (torch.bfloat16, torch.float16) or becomes_float):
             wide = torch.float64 if becomes_float and first.dtype == torch.float64 else torch.float32
             x = self.emit(aten._to_copy.default, x, dtype=wide)
         over, at = list(parts.over), [parts.at]
+        if name in PLACES:
+            return self.finished(self.place(name, x, parts), first)
+        if name in SCANS:
+            return self.finished(self.scan(name, x, parts, first.dtype), first)
+        if name == "prod":
+            for dim in reversed(over):
+                x = self.emit(aten.prod.dim_int, x, dim)
+            return self.finished(self.emit(aten.prod.dim_int, x, at[0]), first)
         if name == "sum":
             wanted = {"dtype": first.dtype if first.dtype == torch.float64 else None}
             total = self.emit(aten.sum.dim_IntList, x, over, **wanted)
@@ -137,6 +162,39 @@ class _Steps:
             "logsumexp": aten.logsumexp.default,
         }  # fmt: skip
         return self.finished(self.emit(steps[name], self.emit(steps[name], x, over), at), first)
+
+    def place(self, name: str, x: torch.fx.Node, parts: Parts) -> torch.fx.Node:
+        """The first place of the largest element: of the parts that have it, or NaN, the first one's."""
+        largest, places = PLACES[name]
+        own = self.emit(largest, x, list(parts.over))
+        where = self.emit(places, x, parts.over[0])
+        hit = self.emit(aten.eq.Tensor, own, self.emit(largest, own, [parts.at], True))
+        if fake(own).is_floating_point():
+            hit = self.emit(aten.bitwise_or.Tensor, hit, self.emit(aten.ne.Tensor, own, own))
+        first = self.emit(aten.mul.Tensor, self.numbered(fake(where), parts.at), parts.count)
+        place = self.emit(aten.add.Tensor, first, where)
+        beyond = self.emit(aten.where.ScalarOther, hit, place, parts.parts * parts.count)
+        return self.emit(aten.amin.default, beyond, [parts.at])
+
+    def scan(self, name: str, x: torch.fx.Node, parts: Parts, dtype: torch.dtype) -> torch.fx.Node:
+        """A scan of each part, whose first element takes in what the parts before it give."""
+        total, running, joined, start = SCANS[name]
+        if not fake(x).is_floating_point():
+            x = self.emit(aten._to_copy.default, x, dtype=dtype)
+        whole = self.emit(total, x, list(parts.over) if name == "cumsum" else parts.over[0])
+        shape = [1 if d == parts.at else n for d, n in enumerate(fake(whole).shape)]
+        nothing = self.emit(aten.full.default, shape, start, dtype=fake(whole).dtype, device=fake(whole).device)
+        earlier = self.emit(aten.slice.Tensor, whole, parts.at, 0, parts.parts - 1)
+        before = self.emit(running, self.emit(aten.cat.default, [nothing, earlier], parts.at), parts.at)
+        before = self.emit(aten.unsqueeze.default, before, parts.over[0])
+        first = self.emit(aten.eq.Scalar, self.numbered(fake(x), parts.over[0]), 0)
+        taken_in = self.emit(aten.where.self, first, self.emit(joined, x, before), x)
+        return self.emit(running, taken_in, parts.over[0])
+
+    def numbered(self, like: torch.Tensor, dim: int) -> torch.fx.Node:
+        """0, 1, 2, ... along one dimension of a tensor, to be broadcast over the others."""
+        numbers = self.emit(aten.arange.default, like.shape[dim], device=like.device)
+        return self.emit(aten.view.default, numbers, [like.shape[dim] if d == dim else 1 for d in range(like.dim())])
 
     def variance(self, x: torch.fx.Node, over: list[int], parts: Parts) -> tuple[torch.fx.Node, torch.fx.Node]:
         """Variance and mean from those of parts of equal size (Chan, Golub and LeVeque, 1979)."""

@@ -60,10 +60,13 @@ class Writer:
         """An index or address as an expression, largest steps first."""
         parts = []
         for dim, coefficient in sorted(linear.terms, key=lambda t: -t[1]):
-            parts.append(self.axes[dim] if coefficient == 1 else f"{self.axes[dim]} * {coefficient}")
+            step = abs(coefficient)
+            parts.append((coefficient, self.axes[dim] if step == 1 else f"{self.axes[dim]} * {step}"))
         if linear.offset or not parts:
-            parts.append(repr(linear.offset))
-        return " + ".join(parts)
+            parts.append((linear.offset, repr(abs(linear.offset))))
+        parts.sort(key=lambda part: part[0] < 0)  # what is taken away comes last
+        text = "".join(f" {'-' if sign < 0 else '+'} {part}" for sign, part in parts)
+        return text.removeprefix(" + ").replace(" - ", "-", 1) if parts[0][0] < 0 else text.removeprefix(" + ")
 
     def mask(self, rows: bool, columns: bool, guard: Value | None = None) -> str:
         row, col = (self.row_mask if rows else ""), (self.col_mask if columns else "")
@@ -193,7 +196,7 @@ class Writer:
         if carry:
             name = self.written[id(value)]
             self.say(f"{name} = {joined.format(name, carry[0])}")
-            self.say(f"{carry[0]} = {self.last_column(name)}")
+            self.say(f"{carry[0]} = {self.last_column(name, value.dtype)}")
 
     def scan_pair(self, value: Value, arguments: list[str], carry: tuple[str, ...]) -> None:
         """The running largest or smallest element's place."""
@@ -206,12 +209,13 @@ class Writer:
         self.say(f"{most}, {name} = tl.associative_scan(({', '.join(arguments)}), {self.axis}, {value.text})")
         if carry:
             self.say(f"{most}, {name} = {value.text}({carry[0]}, {carry[1]}, {most}, {name})")
-            self.say(f"{carry[0]} = {self.last_column(most)}")
-            self.say(f"{carry[1]} = {self.last_column(name)}")
+            self.say(f"{carry[0]} = {self.last_column(most, value.args[0].dtype)}")
+            self.say(f"{carry[1]} = {self.last_column(name, value.dtype)}")
 
-    def last_column(self, name: str) -> str:
+    def last_column(self, name: str, dtype: str) -> str:
         """What the last column of a block holds."""
-        return f"tl.sum(tl.where(col == start + BLOCK - 1, {name}, 0), axis={self.axis}, keep_dims=True)"
+        kept = f".to({ops.TRITON_DTYPES[dtype]})" if dtype in ("i8", "u8", "i16") else ""  # a sum is of 32 bits
+        return f"tl.sum(tl.where(col == start + BLOCK - 1, {name}, 0), axis={self.axis}, keep_dims=True){kept}"
 
     def carried(self, value: Value) -> None:
         """Names for what a scan hands on from block to block, before the first."""
@@ -229,7 +233,7 @@ class Writer:
         if self.col_mask:
             packed = f"tl.where({self.col_mask}, {packed}, {2**63 - 1:#X})"
         if value.text:
-            self.assign(value, f"first_of({packed}, {col}, {value.text})")
+            self.assign(value, f"first_of({packed}, {col}, {value.text}, {self.axis})")
         else:
             self.assign(value, f"tl.sort({packed}, dim={self.axis})")
 
