@@ -24,7 +24,7 @@ from kernels.codegen.budget import Budget
 from kernels.codegen.expressions import ops, random
 from kernels.codegen.graph.forward_backward_split import halves
 from kernels.codegen.graph.joining import joined
-from kernels.codegen.graph.own_operations import own
+from kernels.codegen.graph.own_operations import own, taken
 from kernels.codegen.graph.prepare import apart, prepare
 from kernels.codegen.graph.split import split
 from kernels.codegen.index import Unsupported
@@ -309,7 +309,7 @@ class Attempt:
     """What generating gave. text: all kernels, "" where refused says why there are none.
 
     launches, bytes_written: of the generated kernels alone, without the calls that stayed. bytes_between: that one of
-    them reads and another has written.
+    them reads and another has written. kept: calls. taken: operations that they compute where torch.compile makes one.
     """
 
     text: str
@@ -317,6 +317,8 @@ class Attempt:
     launches: int = 0
     bytes_written: int = 0
     bytes_between: int = 0
+    kept: tuple[str, ...] = ()
+    taken: frozenset[str] = frozenset()
 
 
 def attempt(graph: Graph) -> Attempt:
@@ -328,4 +330,5 @@ def attempt(graph: Graph) -> Attempt:
     stored = [(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for s in result.sources for o in s.outputs]
     sizes = dict(stored)
     between = sum(sizes.get(name, 0) for s in result.sources for name in s.inputs)
-    return Attempt(result.text, "", len(result.sources), sum(size for _, size in stored), between)
+    written = sum(size for _, size in stored)
+    return Attempt(result.text, "", len(result.sources), written, between, result.kept, taken(graph))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib
 import json
 import multiprocessing
 import os
@@ -21,13 +22,16 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tools.fuzz.operation_families import FAMILIES, program_of_seed
+
+if TYPE_CHECKING:
+    from kernels.codegen.text.source import Source
 
 RIGHT, REFUSED, WRONG, ERROR = "right", "refused", "wrong", "error"
 ROUNDS = 40
@@ -35,6 +39,10 @@ ROUNDS = 40
 LOSS = 1.1
 """Times torch.compile's time from which a program is a loss."""
 PROGRAM_S = 120.0
+WARM_IMPORTS = (
+    "torch", "torch._dynamo", "torch._inductor.compile_fx", "triton", "triton.language",
+    "kernels.codegen.generated", "kernels.measure.candidate.inputs", "kernels.measure.candidate.reference",
+)  # fmt: skip
 FLUSH_BYTES = 256 << 20
 """More than any L2 cache holds: written before each timed call, which hides the host's part of the call as well."""
 
@@ -84,6 +92,7 @@ def examine(family: str, seed: int, device: str, lock: str) -> Outcome:
             compiled = torch.compile(built.module, dynamic=False, fullgraph=True)
             compiled(*inputs)
             torch.cuda.synchronize()
+            precompile(made.sources)
         with turn(lock):
             got = made.module(*inputs)
             plain = built.module(*inputs)
@@ -158,7 +167,6 @@ def timed(calls: Sequence[Callable[..., Any]], inputs: Sequence[Any]) -> list[fl
 
 
 def _child(results: Connection, family: str, seed: int, device: str, lock: str) -> None:
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     try:
         outcome = examine(family, seed, device, lock)
     except BaseException as error:  # a program's failure is a row of the table
@@ -173,18 +181,34 @@ def _child(results: Connection, family: str, seed: int, device: str, lock: str) 
 
 def preload(device: str) -> None:
     """What every child needs, imported once, before they are forked. No CUDA context is made."""
-    import torch  # noqa: F401
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    for name in WARM_IMPORTS if device != "cpu" else WARM_IMPORTS[-3:]:
+        importlib.import_module(name)
+    from kernels.codegen.generated import generate
+    from profiler.region.graph.lowering import lower
+    from profiler.region.language.text import parse
 
-    import kernels.codegen.generated
-    import kernels.measure.candidate.inputs
-    import kernels.measure.candidate.reference
-    import profiler.region.graph.lowering  # noqa: F401
+    generate(lower(parse("x: f32[4, 8]\nreturn torch.softmax(x * 2, -1)\n")))
 
-    if device != "cpu":
-        import torch._dynamo
-        import torch._inductor.compile_fx
-        import torch._inductor.graph
-        import triton  # noqa: F401
+
+def precompile(sources: Sequence[Source]) -> None:
+    """Compiles every configuration, which takes no GPU: the turn on it is then for timing alone."""
+    import torch
+
+    from kernels.codegen.expressions.ops import TORCH_DTYPES
+    from kernels.codegen.text.source import load
+
+    for source in sources:
+        tuned = getattr(load(source), source.kernel, None)
+        if tuned is None:
+            continue  # of nothing: there is no kernel
+        names = [*(o.dtype for o in source.operands), *(s.dtype for s in source.outputs)]
+        arguments = [getattr(torch, TORCH_DTYPES[n].removeprefix("torch.")) for n in names]
+        seed = [0] if source.seeded else []
+        for config in tuned.configs:
+            with suppress(Exception):  # what does not compile is told by the call
+                tuned.fn.warmup(*arguments, *seed, grid=(1,), enable_fp_fusion=True, **config.all_kwargs())
 
 
 def run(programs: Sequence[tuple[str, int]], device: str, processes: int, ends: float) -> Iterator[Outcome]:
@@ -235,9 +259,8 @@ def table(rows: Sequence[Outcome]) -> str:
             f"{family:12}{counts[RIGHT]:7}{counts[REFUSED]:9}{counts[WRONG]:7}{counts[ERROR]:7}"
             f"{sum(r.kernels for r in own):9}{median}"
         )
-    for row in sorted(rows, key=lambda r: (r.status, r.family, r.seed)):
-        if row.status != RIGHT:
-            lines.append(f"{row.status}: {row.family} {row.seed}: {row.message[:150]}")
+    other = sorted((r for r in rows if r.status != RIGHT), key=lambda r: (r.status, r.family, r.seed))
+    lines += [f"{row.status}: {row.family} {row.seed}: {row.message[:150]}" for row in other]
     losses = [r for r in rows if r.status == RIGHT and r.ratio is not None and r.ratio > LOSS]
     for row in sorted(losses, key=lambda r: -(r.ratio or 0.0)):
         calls = f"; aten: {', '.join(row.kept)}" if row.kept else ""

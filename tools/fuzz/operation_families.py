@@ -29,6 +29,7 @@ def shape_of(random: Random, size: str, wide: bool = True) -> tuple[int, ...]:
 
 
 def sizes(shape: tuple[int, ...]) -> str:
+    """A shape as a region's text has it."""
     return ", ".join(map(str, shape))
 
 
@@ -45,6 +46,7 @@ def laid_out(random: Random, name: str, shape: tuple[int, ...], dtype: str) -> t
 
 
 def put(text: str, name: str) -> str:
+    """A step on a named value."""
     return text.replace("{}", name)
 
 

@@ -274,8 +274,10 @@ def _looked_up(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> V
         dim = a["dim"] % fake(source).dim()
         return b.gathered(source, index, dim, b.value(a["index"], index))
     given = [(d, i) for d, i in enumerate(a["indices"]) if i is not None]
-    if len(given) != 1 or dtype(given[0][1]) not in ("i64", "i32"):
-        raise Unsupported("an index of several tensors or of booleans")
+    if any(dtype(i) not in ("i64", "i32") for _, i in given):
+        raise Unsupported("an index of booleans")
+    if len(given) > 1:
+        return _indexed(b, a["self"], given, index)
     dim, where = given[0]
     rank = fake(where).dim()
     spot = b.value(where, index[dim : dim + rank])
@@ -288,6 +290,19 @@ def _flipped(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Val
     turned = {d % max(1, len(shape)) for d in a["dims"]} if shape else set()
     parts = enumerate(zip(index, shape, strict=True))
     return b.value(a["self"], tuple(from_the_end(p, n) if d in turned else p for d, (p, n) in parts))
+
+
+def _indexed(b: Builder, source: torch.fx.Node, given: list[tuple[int, torch.fx.Node]], index: Index) -> Value:
+    """x[i, j]: several tensors of places, broadcast to one shape, which stands where the first does if they are
+    neighbours, and at the front else.
+    """
+    shape = torch.broadcast_shapes(*(fake(i).shape for _, i in given))
+    dims = [d for d, _ in given]
+    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    picked, others = index[first : first + len(shape)], [*index[:first], *index[first + len(shape) :]]
+    places = {d: b.value(i, broadcast(picked, shape, tuple(fake(i).shape))) for d, i in given}
+    fixed = tuple(ZERO if d in places else others.pop(0) for d in range(fake(source).dim()))
+    return b.gathered_at(source, fixed, places)
 
 
 RULES: dict[str, Rule] = {
@@ -308,7 +323,7 @@ RULES: dict[str, Rule] = {
     "tril": _triangle, "triu": _triangle,
     "cat": _cat,
     **dict.fromkeys(("slice_backward", "constant_pad_nd"), _padded),
-    **dict.fromkeys(("embedding", "index_select", "gather", "index"), _looked_up),
+    **dict.fromkeys(("embedding", "index_select", "gather", "index", "_unsafe_index"), _looked_up),
     "flip": _flipped,
     "rms_norm": reductions.rms_norm,
     **dict.fromkeys(("rand", "rand_like", "randn", "randn_like", "bernoulli"), random.random),

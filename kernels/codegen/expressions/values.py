@@ -244,10 +244,26 @@ class Builder:
             return self.cast(spot, computed(dtype_of(fake(node))))
         if source in self.inside or is_fill(source) or is_number(source):
             raise Unsupported("an index into what the same kernel computes")
-        size, stride = fake(node).shape[dim], fake(node).stride(dim)
-        spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(position, "i64"))
-        fixed = (*index[:dim], ZERO, *index[dim + 1 :])
-        return self.load(node, source, fixed, (self.named(spot, "spot"),), int(stride))
+        return self.gathered_at(node, (*index[:dim], ZERO, *index[dim + 1 :]), {dim: position})
+
+    def gathered_at(self, node: torch.fx.Node, fixed: Index, positions: Mapping[int, Value]) -> Value:
+        """Read node's element at an index that was itself read in some dimensions. May be negative.
+
+        fixed: the index in the others, zero in these.
+        """
+        source = root(node)
+        if source in self.inside or is_fill(source) or is_number(source):
+            raise Unsupported("an index into what the same kernel computes")
+        spots = []
+        for dim, position in positions.items():
+            size = fake(node).shape[dim]
+            spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(position, "i64"))
+            spots.append((self.named(spot, "spot"), int(fake(node).stride(dim))))
+        if len(spots) == 1:
+            return self.load(node, source, fixed, (spots[0][0],), spots[0][1])
+        text = " + ".join(f"{{{i}}} * {stride}" for i, (_, stride) in enumerate(spots))
+        spot = self.expression(text, "i64", *(s for s, _ in spots))
+        return self.load(node, source, fixed, (self.named(spot, "spot"),), 1)
 
     def load(
         self, node: torch.fx.Node, source: torch.fx.Node, index: Index, args: tuple[Value, ...] = (), stride: int = 0

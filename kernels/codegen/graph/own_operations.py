@@ -33,6 +33,13 @@ def own(graph: Graph) -> Graph:
     return dataclasses.replace(graph, operations=operations)
 
 
+def taken(graph: Graph) -> frozenset[str]:
+    """Operations that the generator writes a kernel for where torch.compile calls a library or aten."""
+    nodes = {n.name: n for n in graph.module.graph.nodes if n.op == "call_function"}
+    called = [o.name for o in graph.operations if o.extern and o.name in nodes]
+    return frozenset(n for n in called if base(nodes[n]) in TAKEN and TAKEN[base(nodes[n])](nodes[n], bind(nodes[n])))
+
+
 def _own(operation: Operation, node: torch.fx.Node) -> Operation:
     name = base(node)
     if name in TAKEN:
@@ -58,6 +65,12 @@ def _small(node: torch.fx.Node, a: Arguments) -> bool:
     return math.prod(each(a["kernel_size"], rank)) <= MAX_TAPS
 
 
+def _equal(node: torch.fx.Node, a: Arguments) -> bool:
+    """An adaptive average of windows that divide the image."""
+    sizes = fake(a["self"]).shape[-len(a["output_size"]) :]
+    return all(parts and size % parts == 0 for size, parts in zip(sizes, a["output_size"], strict=True))
+
+
 def _always(node: torch.fx.Node, a: Arguments) -> bool:
     return True
 
@@ -66,5 +79,6 @@ TAKEN: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = {
     "sort": _ordered, "topk": _ordered, "convolution": is_depthwise, "cummax": _always, "cummin": _always,
     **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _small),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _small),
+    "_adaptive_avg_pool3d": _equal,
 }  # fmt: skip
 """When the generator takes one of these; else it stays a call."""

@@ -21,7 +21,8 @@ from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
 SPLIT = frozenset({
-    "sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp", "prod", "argmax", "argmin", "cumsum", "cumprod",
+    "sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp", "prod", "argmax", "argmin",
+    "cumsum", "cumprod",
 })  # fmt: skip
 SMALLEST = 1 << 20
 """Elements from which on a second launch costs less than idle multiprocessors."""

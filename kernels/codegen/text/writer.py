@@ -282,4 +282,3 @@ def used_dims(plan: Plan) -> set[int]:
     """Domain dimensions that some address or position uses."""
     linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]
     return {d for linear in linears for d, _ in linear.terms}
-
