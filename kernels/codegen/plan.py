@@ -207,8 +207,10 @@ class Frame:
 
     def picks(self, shape: tuple[int, ...]) -> bool:
         """A tensor of this shape has the picked elements of each row."""
+        if not self.picked:
+            return False
         last = self.order[-1]
-        return bool(self.picked) and shape == (*self.shape[:last], self.picked, *self.shape[last + 1 :])
+        return shape == (*self.shape[:last], self.picked, *self.shape[last + 1 :])
 
 
 def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -> list[Frame]:
