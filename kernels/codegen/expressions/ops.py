@@ -106,6 +106,7 @@ POINTWISE: Mapping[str, Pointwise] = {
     "addcdiv": P("{0} + {3} * {1} / {2}", FLOAT),
     "lerp": P("{0} + {2} * ({1} - {0})", FLOAT),
     "pow": P("power({0}, {1})", FLOAT),
+    "logaddexp": P("log_add({0}, {1})", FLOAT),
     "isnan": P("{0} != {0}", COMPARE),
     "isinf": P('tl.abs({0}) == float("inf")', COMPARE, integer="-"),
     "eq": P("{0} == {1}", COMPARE),
@@ -314,6 +315,9 @@ def round_to(x, dtype: tl.constexpr):
 ''',
 }
 """Device functions that an expression may call; their text is copied into the kernel's file."""
+
+HELPERS_OF: Mapping[str, tuple[str, ...]] = {"log_add": ("log1p",)}
+"""Device functions that one of them calls."""
 
 TRITON_DTYPES: Mapping[str, str] = {
     "f64": "tl.float64", "f32": "tl.float32", "bf16": "tl.bfloat16", "f16": "tl.float16",

@@ -21,7 +21,7 @@ from kernels.codegen.nodes import base, computed, dtype_of, fake, first_input, i
 MAX_VALUES = 400
 """Steps of one kernel."""
 SCAN_HELPERS: Mapping[str, tuple[str, ...]] = {
-    "nan_max": ("nan_max",), "nan_min": ("nan_min",), "log_add": ("log1p", "log_add"),
+    "nan_max": ("nan_max",), "nan_min": ("nan_min",), "log_add": (*ops.HELPERS_OF["log_add"], "log_add"),
     "latest_largest": ("latest_largest",), "latest_smallest": ("latest_smallest",),
 }  # fmt: skip
 """Device functions of a scan that has no name in Triton."""
@@ -42,7 +42,9 @@ class Deeper(Exception):  # noqa: N818 - control flow: compute this first, then 
 @functools.cache
 def _helpers(text: str) -> tuple[str, ...]:
     """The helper functions that an expression calls."""
-    return tuple(helper for helper in ops.HELPERS if re.search(rf"\b{helper}\(", text))
+    called = [helper for helper in ops.HELPERS if re.search(rf"\b{helper}\(", text)]
+    inner = [name for helper in called for name in ops.HELPERS_OF.get(helper, ())]
+    return tuple(dict.fromkeys([*inner, *called]))
 
 
 def _result_name(node: torch.fx.Node) -> str:

@@ -9,12 +9,18 @@ from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import Index, Unsupported, column
 from kernels.codegen.nodes import Arguments, base, computed, dtype_of, fake
 
-MAX_SORTED = 2048
-"""Columns of a row that one program puts in order: more do not pay against a radix sort."""
+MAX_SORTED, MAX_SEARCHED = 1024, 8192
+"""Columns of a row that one program puts in order, or of which it picks a few: more do not pay against a radix sort."""
 FEW = 16
 """Elements of a row up to which the first ones are taken one by one, which costs less than a sort."""
-LAST = 2**63 - 1
-"""Comes after every element of a row."""
+
+
+def orders(node: torch.fx.Node, a: Arguments) -> bool:
+    """One program can put the rows of this sort or topk in order."""
+    source = fake(a["self"])
+    width = source.shape[a["dim"]] if source.dim() else 1
+    most = MAX_SEARCHED if base(node) == "topk" and a["k"] <= FEW else MAX_SORTED
+    return 0 < width <= most and dtype_of(source) not in ("i64", "f64")
 
 
 def scan(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
@@ -60,7 +66,7 @@ def _picked(b: Builder, node: torch.fx.Node, a: Arguments, place: int, index: In
     dim = a["dim"] % max(1, len(shape))
     if not shape or shape[dim] == 1:
         return b.number(0, "i64") if place else b.value(source, index)
-    if shape[dim] > MAX_SORTED or dtype in ("i64", "f64"):
+    if not orders(node, a):
         raise Unsupported(f"an order of rows of {shape[dim]} elements of {dtype}")
     _along(b, shape, dim, index)
     count = a["k"] if base(node) == "topk" else shape[dim]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 import torch.fx
 
 from kernels.codegen.expressions.pools import MAX_TAPS, each, is_depthwise
-from kernels.codegen.expressions.walks import MAX_SORTED
+from kernels.codegen.expressions.walks import orders
 from kernels.codegen.graph.prepare import known
-from kernels.codegen.nodes import Arguments, base, bind, dtype_of, fake
+from kernels.codegen.nodes import Arguments, base, bind, fake
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.operation import Operation
@@ -52,13 +52,6 @@ def _own(operation: Operation, node: torch.fx.Node) -> Operation:
     return operation
 
 
-def _ordered(node: torch.fx.Node, a: Arguments) -> bool:
-    """A row that one program can put in order."""
-    source = fake(a["self"])
-    width = source.shape[a["dim"]] if source.dim() else 1
-    return 0 < width <= MAX_SORTED and dtype_of(source) not in ("i64", "f64")
-
-
 def _small(node: torch.fx.Node, a: Arguments) -> bool:
     """A window that can be written out."""
     rank = next(r for r in (1, 2, 3) if f"{r}d" in base(node))
@@ -76,7 +69,7 @@ def _always(node: torch.fx.Node, a: Arguments) -> bool:
 
 
 TAKEN: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = {
-    "sort": _ordered, "topk": _ordered, "convolution": is_depthwise, "cummax": _always, "cummin": _always,
+    "sort": orders, "topk": orders, "convolution": is_depthwise, "cummax": _always, "cummin": _always,
     **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _small),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _small),
     "_adaptive_avg_pool3d": _equal,

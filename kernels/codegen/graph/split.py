@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.reductions import reduced_over
 from kernels.codegen.nodes import base, bind, fake
 from profiler.region.graph.lazy_code import graph_module
@@ -22,7 +23,7 @@ from profiler.region.graph.lowering import Graph, graph_of
 
 SPLIT = frozenset({
     "sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp", "prod", "argmax", "argmin",
-    "cumsum", "cumprod",
+    "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin",
 })  # fmt: skip
 SMALLEST = 1 << 20
 """Elements from which on a second launch costs less than idle multiprocessors."""
@@ -39,9 +40,12 @@ PLACES: Mapping[str, tuple[Any, Any]] = {
     "argmax": (aten.amax.default, aten.argmax.default), "argmin": (aten.amin.default, aten.argmin.default),
 }  # fmt: skip
 """What gives the element at a place, and the place."""
-SCANS: Mapping[str, tuple[Any, Any, Any, int]] = {
+SCANS: Mapping[str, tuple[Any, Any, Any, float]] = {
     "cumsum": (aten.sum.dim_IntList, aten.cumsum.default, aten.add.Tensor, 0),
     "cumprod": (aten.prod.dim_int, aten.cumprod.default, aten.mul.Tensor, 1),
+    "logcumsumexp": (aten.logsumexp.default, aten.logcumsumexp.default, aten.logaddexp.default, -math.inf),
+    "cummax": (aten.amax.default, aten.cummax.default, aten.maximum.default, -math.inf),
+    "cummin": (aten.amin.default, aten.cummin.default, aten.minimum.default, math.inf),
 }
 """What gives all of a part, what runs along it, what joins two, and where it begins."""
 
@@ -85,6 +89,14 @@ def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
     return Parts(seen, over, parts, width // parts, at)
 
 
+def _values_alone(node: torch.fx.Node) -> bool:
+    """Floating values are asked for, and no places: these are known by one walk alone."""
+    values = fake(bind(node)["self"]).dtype
+    return values.is_floating_point and all(
+        u.target is operator.getitem and u.args[1] == 0 for u in node.users if u.users
+    )
+
+
 def _divisors(n: int) -> list[int]:
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})
@@ -99,6 +111,8 @@ def split(graph: Graph) -> Graph:
             if base(node) in PLACES and len(dims) > 1:  # a place in all of it
                 source, dims = torch.empty(source.numel(), dtype=source.dtype, device="meta"), (0,)
             parts = parts_of(source, dims)
+            if base(node) in ops.PLACED_SCANS and not _values_alone(node):
+                parts = None
             if parts is not None:
                 chosen[node] = parts
     if not chosen:
@@ -143,7 +157,8 @@ class _Steps:
         if name in PLACES:
             return self.finished(self.place(name, x, parts), first)
         if name in SCANS:
-            return self.finished(self.scan(name, x, parts, first.dtype), first)
+            scanned = self.finished(self.scan(name, x, parts, first.dtype), first)
+            return (scanned,) if isinstance(values, tuple | list) else scanned
         if name == "prod":
             for dim in reversed(over):
                 x = self.emit(aten.prod.dim_int, x, dim)
@@ -182,15 +197,20 @@ class _Steps:
         total, running, joined, start = SCANS[name]
         if not fake(x).is_floating_point():
             x = self.emit(aten._to_copy.default, x, dtype=dtype)
-        whole = self.emit(total, x, list(parts.over) if name == "cumsum" else parts.over[0])
+        whole = self.emit(total, x, parts.over[0] if name == "cumprod" else list(parts.over))
         shape = [1 if d == parts.at else n for d, n in enumerate(fake(whole).shape)]
         nothing = self.emit(aten.full.default, shape, start, dtype=fake(whole).dtype, device=fake(whole).device)
         earlier = self.emit(aten.slice.Tensor, whole, parts.at, 0, parts.parts - 1)
-        before = self.emit(running, self.emit(aten.cat.default, [nothing, earlier], parts.at), parts.at)
+        before = self.values(running, self.emit(aten.cat.default, [nothing, earlier], parts.at), parts.at)
         before = self.emit(aten.unsqueeze.default, before, parts.over[0])
         first = self.emit(aten.eq.Scalar, self.numbered(fake(x), parts.over[0]), 0)
         taken_in = self.emit(aten.where.self, first, self.emit(joined, x, before), x)
-        return self.emit(running, taken_in, parts.over[0])
+        return self.values(running, taken_in, parts.over[0])
+
+    def values(self, running: Any, x: torch.fx.Node, dim: int) -> torch.fx.Node:
+        """A scan's values, without places."""
+        scanned = self.emit(running, x, dim)
+        return scanned if isinstance(scanned.meta["val"], torch.Tensor) else self.emit(operator.getitem, scanned, 0)
 
     def numbered(self, like: torch.Tensor, dim: int) -> torch.fx.Node:
         """0, 1, 2, ... along one dimension of a tensor, to be broadcast over the others."""

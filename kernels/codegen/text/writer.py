@@ -231,7 +231,7 @@ class Writer:
         """A row of packed values and places in order, or its first ones."""
         packed, col = (self.operand(a) for a in value.args)
         if self.col_mask:
-            packed = f"tl.where({self.col_mask}, {packed}, {2**63 - 1:#X})"
+            packed = f"tl.where({self.col_mask}, {packed}, {hex(2**63 - 1)})"
         if value.text:
             self.assign(value, f"first_of({packed}, {col}, {value.text}, {self.axis})")
         else:

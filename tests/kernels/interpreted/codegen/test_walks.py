@@ -150,6 +150,9 @@ PARTED = {
     "running sum of a column": "x: bf16[2048, 3]\nreturn torch.cumsum(x, 0)\n",
     "running sum of integers": "x: i32[1, 2048]\nreturn torch.cumsum(x, 1)\n",
     "product": "x: f32[2, 2048]\nreturn torch.prod(1 + torch.tanh(x) / 2000, 1)\n",
+    "running logsumexp": "x: f32[2, 2048]\nreturn torch.logcumsumexp(x * 2, 1)\n",
+    "running largest": "x: bf16[2048, 3]\nv, i = torch.cummax(x, 0)\nreturn v * 2\n",
+    "running smallest": "x: f32[2, 2048]\nreturn torch.cummin(x, 1)[0]\n",
 }
 
 
@@ -253,6 +256,8 @@ def test_what_is_picked_is_computed_on_in_the_same_kernel(name: str) -> None:
 def test_rows_too_long_to_be_put_in_order_stay_calls() -> None:
     result = generate(lower(parse("x: f32[4, 5000]\nv, i = torch.sort(x * 2, 1)\nreturn v + 1, i\n")))
     assert result.kept == ("sort",)
+    result = generate(lower(parse("x: f32[4, 5000]\nv, i = torch.topk(x * 2, 9)\nreturn v + 1, i\n")))
+    assert result.kept == ()
     result = generate(lower(parse("x: i64[4, 50]\nv, i = torch.topk(x * 2, 3)\nreturn v + 1, i\n")))
     assert result.kept == ("topk",)
 
