@@ -149,6 +149,9 @@ def reshape(index: Index, new: Sequence[int], old: Sequence[int], domain: Domain
     """From an index into `new` to the index into `old`, two shapes of one contiguous element order."""
     if tuple(new) == tuple(old):
         return index
+    kept = [part for part, size in zip(index, new, strict=True) if size != 1]
+    if [n for n in new if n != 1] == [n for n in old if n != 1]:  # dimensions of one element come and go
+        return tuple(ZERO if size == 1 else kept.pop(0) for size in old)
     return spread(address(index, contiguous_strides(new)), old, domain)
 
 
