@@ -16,8 +16,11 @@ WRITTEN_OUT = 16
 
 def _largest(values: Any, places: Any) -> Callable[..., Any]:
     def parts(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
-        if not x.dim() or x.dtype == torch.bool:
+        if not x.dim():
             return NotImplemented
+        if x.dtype == torch.bool:
+            x = aten._to_copy.default(x, dtype=torch.uint8)
+            return aten._to_copy.default(values(x, [dim], keepdim), dtype=torch.bool), places(x, dim, keepdim)
         return values(x, [dim], keepdim), places(x, dim, keepdim)
 
     return parts
@@ -78,13 +81,69 @@ def _averaged(
     divisor_override: int | None = None,
 ) -> Any:
     """An average pool of many elements whose windows lie side by side."""
-    rank = min(x.dim(), 3) if len(kernel_size) == 1 else len(kernel_size)
-    kernel = list(kernel_size) * (rank if len(kernel_size) == 1 else 1)
-    apart = not stride or list(stride) * (rank if len(stride) == 1 else 1) == kernel
-    whole = not any(padding) and not any(n % k for n, k in zip(x.shape[-rank:], kernel, strict=True))
-    if not apart or not whole or divisor_override or math.prod(kernel) <= WRITTEN_OUT:
+    kernel = _side_by_side(x, kernel_size, stride, padding)
+    if kernel is None or divisor_override or math.prod(kernel) <= WRITTEN_OUT:
         return NotImplemented
     return _tiled(x, kernel)
+
+
+def _side_by_side(
+    x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> list[int] | None:
+    """The sizes of windows that together are the whole image; None where they overlap, or leave some of it out."""
+    rank = max(2, len(kernel_size))
+    kernel, steps = (list(n) * (rank if len(n) == 1 else 1) for n in (kernel_size, stride or kernel_size))
+    whole = not any(padding) and not any(n % k for n, k in zip(x.shape[-rank:], kernel, strict=True))
+    return kernel if steps == kernel and whole else None
+
+
+def _repeated(x: torch.Tensor, kernel: Sequence[int]) -> torch.Tensor:
+    """Each element as often as its window has elements, in their places."""
+    rank, lead = len(kernel), list(x.shape[: -len(kernel)])
+    sizes = list(zip(x.shape[-rank:], kernel, strict=True))
+    thin = aten.view.default(x, lead + [n for size, _ in sizes for n in (size, 1)])
+    wide = aten.expand.default(thin, lead + [n for pair in sizes for n in pair])
+    dense = aten.clone.default(wide, memory_format=torch.contiguous_format)
+    repeated: torch.Tensor = aten.view.default(dense, lead + [size * k for size, k in sizes])
+    return repeated
+
+
+def _averaged_back(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    """The gradient of an average pool whose windows lie side by side."""
+    kernel = _side_by_side(x, kernel_size, stride, padding)
+    if kernel is None:
+        return NotImplemented
+    return aten.div.Tensor(_repeated(gradient.contiguous(), kernel), divisor_override or math.prod(kernel))
+
+
+def _largest_back(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: torch.Tensor,
+) -> Any:
+    """The gradient of a max pool whose windows lie side by side: an element's where it was the largest, else 0."""
+    kernel = _side_by_side(x, kernel_size, stride, padding)
+    if kernel is None or any(d != 1 for d in dilation):
+        return NotImplemented
+    sizes = x.shape[-len(kernel) :]
+    places = aten.view.default(aten.arange.default(math.prod(sizes), device=x.device), list(sizes))
+    hit = aten.eq.Tensor(_repeated(indices.contiguous(), kernel), places)
+    nothing = aten.full.default([], 0.0, dtype=gradient.dtype, device=x.device)
+    return aten.where.self(hit, _repeated(gradient.contiguous(), kernel), nothing)
 
 
 PARTS_OF_OUR_OWN: Mapping[Any, Callable[..., Any]] = {
@@ -100,5 +159,9 @@ PARTS_OF_OUR_OWN: Mapping[Any, Callable[..., Any]] = {
     aten._adaptive_avg_pool3d.default: _equal_windows,
     aten.avg_pool2d.default: _averaged,
     aten.avg_pool3d.default: _averaged,
+    aten.avg_pool2d_backward.default: _averaged_back,
+    aten.avg_pool3d_backward.default: _averaged_back,
+    aten.max_pool2d_with_indices_backward.default: _largest_back,
+    aten.max_pool3d_with_indices_backward.default: _largest_back,
 }
 """What each is taken apart into; NotImplemented where it stays whole."""

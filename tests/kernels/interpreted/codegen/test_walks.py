@@ -278,6 +278,12 @@ TRAINED = {
     "with softmax": "y = torch.cumsum(torch.softmax(x, -1), -1)",
     "largest": "v, i = torch.max(x * 2, 1)\ny = torch.tanh(v)",
     "average of windows": "y = F.avg_pool1d(x, 3, 2, 1) * 2",
+    "product": "y = torch.prod(1 + x / 8, 1)",
+    "running logsumexp": "y = torch.logcumsumexp(x, 1)",
+    "running largest": "v, i = torch.cummax(x, 1)\ny = v * 2",
+    "some in order": "v, i = torch.topk(x.float(), 6, -1)\ny = torch.softmax(v, -1)",
+    "all in order": "v, i = torch.sort(x * 2, -1)\ny = torch.sigmoid(v)",
+    "several axes": "y = x.std(1) * 2 + x.amax((0, 1))",
 }
 
 

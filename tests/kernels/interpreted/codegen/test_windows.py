@@ -8,10 +8,11 @@ import math
 import pytest
 import torch
 
-from kernels.codegen.generated import generate
+from kernels.codegen.generated import generate, made
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
+from tests.kernels.interpreted.codegen.test_generated_axes import gradients
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -119,6 +120,25 @@ def test_depthwise_convolutions_of_images(stride: int, dilation: int, layout: st
 def test_a_convolution_over_channels_stays_a_call() -> None:
     compare("x: f32[2, 4, 9, 10]\nw: f32[6, 4, 1, 1]\nreturn F.relu(F.conv2d(x, w))\n", ("convolution",))
     compare("x: f32[2, 4, 9, 10]\nw: f32[4, 2, 3, 3]\nreturn F.relu(F.conv2d(x, w, groups=2))\n", ("convolution",))
+
+
+TRAINED = {
+    "largest, side by side": ("F.max_pool2d(x * 2, 2)", ()),
+    "average, side by side": ("F.avg_pool2d(torch.sigmoid(x), (2, 4))", ()),
+    "average of all": ("F.adaptive_avg_pool2d(x * 2, (1, 1))", ()),
+    "largest of windows that overlap": ("F.max_pool2d(x * 2, 3, 2, 1)", ("max_pool2d_with_indices_backward",)),
+    "average of windows that overlap": ("F.avg_pool2d(x * 2, 3, 1, 1)", ("avg_pool2d_backward",)),
+    "depthwise": ("F.silu(F.conv2d(x, w, padding=1, groups=3))", ("convolution_backward",)),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_of_windows(name: str) -> None:
+    step, kept = TRAINED[name]
+    weight = "w: f32[3, 1, 3, 3].requires_grad\n" if "w," in step else ""
+    text = f"x: f32[2, 3, 8, 8].requires_grad\n{weight}y = {step}\nreturn y\n"
+    assert made(lower(parse(text))).kept == kept
+    gradients(text)
 
 
 LOOKUPS = {
