@@ -150,12 +150,12 @@ def timed(calls: Sequence[Callable[..., Any]], inputs: Sequence[Any]) -> list[fl
     events = [[] for _ in calls]  # type: list[list[tuple[Any, Any]]]
     for _ in range(ROUNDS):
         for place, call in enumerate(calls):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             flush.zero_()
             torch.cuda._sleep(100_000)  # type: ignore[no-untyped-call]
-            start.record()  # type: ignore[no-untyped-call]
+            start.record()
             call(*inputs)
-            end.record()  # type: ignore[no-untyped-call]
+            end.record()
             events[place].append((start, end))
         torch.cuda.synchronize()
     for place, pairs in enumerate(events):

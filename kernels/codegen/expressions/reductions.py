@@ -7,7 +7,7 @@ import math
 import torch
 import torch.fx
 
-from kernels.codegen.expressions import ops, pools, random, walks
+from kernels.codegen.expressions import ops, pools, random, rowwise
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Unsupported
 from kernels.codegen.nodes import Arguments, base, bind, computed, dtype_of, fake
@@ -137,7 +137,7 @@ def part(b: Builder, node: torch.fx.Node, place: int, index: Index) -> Value:
     if name == "log_sigmoid_forward" and place == 0:
         return b.apply(name, dtype_of(node.meta["val"][0]), b.value(a["self"], index))
     if name in ops.PLACED_SCANS or name in ops.PICKS:
-        return walks.part(b, node, a, place, index)
+        return rowwise.part(b, node, a, place, index)
     if name in pools.PLACED:
         return pools.largest(b, node, a, place, index)
     if name not in ("native_layer_norm", "rms_norm", "_fused_rms_norm"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen.expressions import ops, pools, random, reductions, walks
+from kernels.codegen.expressions import ops, pools, random, reductions, rowwise
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast, from_the_end
 from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake
@@ -296,7 +297,8 @@ def _indexed(b: Builder, source: torch.fx.Node, given: list[tuple[int, torch.fx.
     """x[i, j]: several tensors of places, broadcast to one shape, which stands where the first does if they are
     neighbours, and at the front else.
     """
-    shape = torch.broadcast_shapes(*(fake(i).shape for _, i in given))
+    sizes = itertools.zip_longest(*(reversed(fake(i).shape) for _, i in given), fillvalue=1)
+    shape = tuple(max(each) for each in sizes)[::-1]
     dims = [d for d, _ in given]
     first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
     picked, others = index[first : first + len(shape)], [*index[:first], *index[first + len(shape) :]]
@@ -330,7 +332,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(ops.FILLS, _fill),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "all", "any", "logsumexp"), reductions.reduction),
     **dict.fromkeys(("linalg_vector_norm", "prod", "argmax", "argmin"), reductions.reduction),
-    **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), walks.scan),
+    **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), rowwise.scan),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), pools.average),
     "convolution": pools.depthwise,
     **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), reductions.softmax),

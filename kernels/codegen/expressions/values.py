@@ -65,7 +65,7 @@ class Value:
 
     kind: str
     dtype: str
-    text: str = ""  # expression: with {0}, {1}; reduce and scan: how (walks.py); sort: how many come first
+    text: str = ""  # expression: with {0}, {1}; reduce and scan: how (writer.py); sort: how many come first
     args: tuple[Value, ...] = ()
     number: float | int | bool | None = None
     operand: str = ""  # load: name of the node or input read

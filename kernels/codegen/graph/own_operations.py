@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import torch.fx
 
 from kernels.codegen.expressions.pools import MAX_TAPS, each, is_depthwise
-from kernels.codegen.expressions.walks import orders
+from kernels.codegen.expressions.rowwise import orders
 from kernels.codegen.graph.prepare import known
 from kernels.codegen.nodes import Arguments, base, bind, fake
 from profiler.region import op_kinds
