@@ -49,7 +49,10 @@ FLUSH_BYTES = 256 << 20
 
 @dataclass
 class Outcome:
-    """What became of one program. ratio: the generated kernels' median time over torch.compile's."""
+    """What became of one program. ratio: the generated kernels' median time over torch.compile's.
+
+    seconds: what each phase took on the clock, waiting for the GPU among them.
+    """
 
     family: str
     seed: int
@@ -61,6 +64,7 @@ class Outcome:
     generated_us: float | None = None
     compiled_us: float | None = None
     ratio: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def examine(family: str, seed: int, device: str, lock: str) -> Outcome:
@@ -77,6 +81,7 @@ def examine(family: str, seed: int, device: str, lock: str) -> Outcome:
 
     text = program_of_seed(family, seed, "small" if device == "cpu" else "large")
     outcome = Outcome(family, seed, text, ERROR)
+    watch = _Watch(outcome.seconds)
     region = parse(text)
     built = program(region, {}, device)
     inputs = input_set(region, {}, device, seed)
@@ -86,25 +91,44 @@ def examine(family: str, seed: int, device: str, lock: str) -> Outcome:
         outcome.status, outcome.message = REFUSED, str(why)
         return outcome
     outcome.kernels, outcome.kept = len(made.sources), list(made.kept)
+    watch.lap("generate")
     compiled: Callable[..., Any] | None = None
     with torch.no_grad():
         if device != "cpu":
             compiled = torch.compile(built.module, dynamic=False, fullgraph=True)
             compiled(*inputs)
             torch.cuda.synchronize()
+            watch.lap("torch.compile")
             precompile(made.sources)
+            watch.lap("triton")
         with turn(lock):
+            watch.lap("wait")
             got = made.module(*inputs)
+            watch.lap("tune")
             plain = built.module(*inputs)
             exact = reference(built.module, inputs, [False] * len(inputs), [None] * len(plain))
             wrong = fault(got, plain, exact)
             outcome.status, outcome.message = (WRONG, wrong) if wrong else (RIGHT, "")
             del exact
+            watch.lap("check")
             if compiled is not None:
                 times = timed([made.module, compiled], inputs)
                 outcome.generated_us, outcome.compiled_us = times
                 outcome.ratio = times[0] / times[1]
+                watch.lap("time")
     return outcome
+
+
+class _Watch:
+    """What passed from lap to lap."""
+
+    def __init__(self, laps: dict[str, float]) -> None:
+        self.laps = laps
+        self.last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name], self.last = round(now - self.last, 2), now
 
 
 def fault(got: Sequence[Any], plain: Sequence[Any], exact: Any) -> str:
@@ -147,7 +171,7 @@ def timed(calls: Sequence[Callable[..., Any]], inputs: Sequence[Any]) -> list[fl
     for call in calls:
         for _ in range(3):
             call(*inputs)
-    events = [[] for _ in calls]  # type: list[list[tuple[Any, Any]]]
+    events: list[list[tuple[Any, Any]]] = [[] for _ in calls]
     for _ in range(ROUNDS):
         for place, call in enumerate(calls):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
@@ -285,6 +309,7 @@ def main(arguments: Sequence[str]) -> int:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--family", nargs="+", choices=[*FAMILIES], default=[*FAMILIES])
     reader.add_argument("--count", type=int, default=20, help="programs of each family")
+    reader.add_argument("--only", nargs="+", metavar="FAMILY:SEED", help="these programs and no others")
     reader.add_argument("--first", type=int, default=0, help="the first seed")
     reader.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     reader.add_argument("--seconds", type=float, default=3600.0, help="from when on no program is started")
@@ -294,11 +319,15 @@ def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     seeds = range(asked.first, asked.first + asked.count)
     programs = [(family, seed) for seed in seeds for family in asked.family]
+    if asked.only:
+        programs = [(family, int(seed)) for family, _, seed in (p.partition(":") for p in asked.only)]
     preload(asked.device)
     rows = list(run(programs, asked.device, asked.processes, started + asked.seconds))
     rows.sort(key=lambda r: (asked.family.index(r.family), r.seed))
     print(table(rows))
     print(f"{len(rows)} of {len(programs)} programs in {time.monotonic() - started:.0f} s", flush=True)
+    laps = dict.fromkeys(name for r in rows for name in r.seconds)
+    print("mean seconds:", {n: round(statistics.mean(r.seconds.get(n, 0.0) for r in rows), 2) for n in laps})
     if asked.out:
         written = {**about(asked.device), "rounds": ROUNDS, "programs": [asdict(r) for r in rows]}
         asked.out.write_text(json.dumps(written, indent=1) + "\n")
