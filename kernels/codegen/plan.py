@@ -25,6 +25,7 @@ from kernels.codegen.index import (
     column,
     contiguous_strides,
     from_the_end,
+    reshape,
     row,
     spread,
     whole,
@@ -32,6 +33,8 @@ from kernels.codegen.index import (
 from kernels.codegen.nodes import base, bind, dtype_of, fake
 
 MAX_SPLITS = 8
+PLACED = frozenset({"argmax", "argmin", *ops.SCANS, *ops.PICKS})
+"""Operations for which the order of the columns is that of the dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class Frame:
     """A domain and the order of the dimensions of the shape it stands for, outermost in memory first.
 
     flipped: the columns are walked from their end, for scans that run backwards. picked: how many elements of each row
-    another output has, 0 where there is none.
+    another output has, 0 where there is none. columns: the dimensions that are reduced, in the order of their walk.
     """
 
     domain: Domain
@@ -180,6 +183,7 @@ class Frame:
     reduces: bool
     flipped: bool = False
     picked: int = 0
+    columns: tuple[int, ...] = ()
 
     def index(self, shape: tuple[int, ...]) -> Index:
         """The index into an output of this shape for each point of the domain."""
@@ -197,7 +201,12 @@ class Frame:
             rows = dict(zip(kept, spread(row(self.domain), [self.shape[d] for d in kept], self.domain), strict=True))
             return tuple(rows.get(d, column(self.domain)) for d in range(len(shape)))
         if self.reduces and count == self.domain.rows:
-            return spread(row(self.domain), shape, self.domain)
+            kept = self.order[: len(self.order) - len(self.columns)]
+            if list(kept) == sorted(kept):
+                return spread(row(self.domain), shape, self.domain)
+            parts = spread(row(self.domain), [self.shape[d] for d in kept], self.domain)
+            own = tuple(parts[kept.index(d)] for d in sorted(kept))
+            return reshape(own, [self.shape[d] for d in sorted(kept)], shape, self.domain)
         raise Unsupported("outputs of different shapes in one kernel")
 
     def turned(self, index: Index) -> Index:
@@ -217,6 +226,7 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
     """Domains to try: the reductions' rows and columns, or the largest output in the order of its memory."""
     frames: list[Frame] = []
     flipped: list[Frame] = []
+    in_memory: list[Frame] = []
     for node in members:
         if node.target is operator.getitem or base(node) not in ops.ROWWISE:
             continue
@@ -227,7 +237,10 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
         rows, columns = [shape[d] for d in kept], [shape[d] for d in dims]
         domain = Domain((*rows, *columns) if dims else (*rows, 1), max(1, len(columns)))
         picked = bind(node)["k"] if base(node) == "topk" and dims else 0
-        frames.append(Frame(domain, shape, (*kept, *dims), True, picked=0 if [picked] == columns else picked))
+        frame = Frame(domain, shape, (*kept, *dims), True, picked=0 if [picked] == columns else picked, columns=dims)
+        if base(node) not in PLACED:
+            in_memory.append(_as_in_memory(frame, kept, node))
+        frames.append(frame)
         if base(node) in ops.SCANS and dims:
             flipped.append(replace(frames[-1], flipped=True))
     if not frames:
@@ -236,7 +249,23 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
         order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
         frames.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
     picking = [f for f in frames if f.picked]  # these know what the others know
-    return list(dict.fromkeys([*picking, *frames, *flipped]))
+    first = picking or (in_memory if len(in_memory) == len(frames) else [])
+    return list(dict.fromkeys([*first, *frames, *flipped]))
+
+
+def _as_in_memory(frame: Frame, kept: tuple[int, ...], node: torch.fx.Node) -> Frame:
+    """The frame with its rows and columns in the order in which they lie in memory."""
+    source = next(n for n in node.all_input_nodes if tuple(fake(n).shape) == frame.shape)
+    strides = fake(source).stride()
+
+    def ordered(dims: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(dims, key=lambda d: (-strides[d], d)))
+
+    rows, columns = ordered(kept), ordered(frame.columns)
+    if (rows, columns) == (kept, frame.columns):
+        return frame
+    sizes = tuple(frame.shape[d] for d in (*rows, *columns)) + ((1,) if not columns else ())
+    return replace(frame, domain=Domain(sizes, frame.domain.columns), order=(*rows, *columns), columns=columns)
 
 
 def _settled(
@@ -249,7 +278,10 @@ def _settled(
 ) -> Plan:
     """Build the values; where a reshape asks for it, split a dimension and start again."""
     for _ in range(MAX_SPLITS):
-        builder = Builder(inside, frame.domain, dict(names), precise, compute, budget, picked=frame.picked)
+        walked = tuple(sorted(frame.columns).index(d) for d in frame.columns)
+        builder = Builder(
+            inside, frame.domain, dict(names), precise, compute, budget, picked=frame.picked, walked=walked
+        )
         try:
             stores = [_store(builder, frame, node) for node in wanted]
         except Split as split:

@@ -125,6 +125,7 @@ class Builder:
     compute: Compute
     budget: Budget = field(default_factory=Budget)
     picked: int = 0  # columns of what is picked from each row
+    walked: tuple[int, ...] = ()  # the order of the reduced dimensions along the columns; (): as they are
     values: list[Value] = field(default_factory=list)
     operands: dict[str, Operand] = field(default_factory=dict)
     helpers: dict[str, None] = field(default_factory=dict)
@@ -355,7 +356,9 @@ class Builder:
         if width != self.domain.width:
             across: Index = (column(self.domain),)
         else:
-            across = spread(column(self.domain), [shape[d] for d in wide], self.domain)
+            order = self.walked if len(self.walked) == len(wide) else tuple(range(len(wide)))
+            parts_of = spread(column(self.domain), [shape[wide[place]] for place in order], self.domain)
+            across = tuple(parts_of[order.index(place)] for place in range(len(wide)))
         full = tuple(across[wide.index(d)] if d in wide else parts[d] for d in range(len(shape)))
         if width != self.domain.width:
             value = self.cast(self.within_picked(argument, full), computed(dtype))
