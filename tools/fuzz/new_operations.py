@@ -21,11 +21,12 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tools.fuzz.operation_families import FAMILIES, program_of_seed
@@ -295,6 +296,13 @@ def table(rows: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def write(path: Path | None, rows: Sequence[Outcome], where: Mapping[str, str] = MappingProxyType({})) -> None:
+    """The rows so far: a run that is ended leaves what it has."""
+    if path is not None:
+        written = {**where, "rounds": ROUNDS, "programs": [asdict(r) for r in rows]}
+        path.write_text(json.dumps(written, indent=1) + "\n")
+
+
 def about(device: str) -> dict[str, str]:
     """Where it ran."""
     import torch
@@ -322,15 +330,16 @@ def main(arguments: Sequence[str]) -> int:
     if asked.only:
         programs = [(family, int(seed)) for family, _, seed in (p.partition(":") for p in asked.only)]
     preload(asked.device)
-    rows = list(run(programs, asked.device, asked.processes, started + asked.seconds))
+    rows: list[Outcome] = []
+    for row in run(programs, asked.device, asked.processes, started + asked.seconds):
+        rows.append(row)
+        write(asked.out, rows)
     rows.sort(key=lambda r: (asked.family.index(r.family), r.seed))
     print(table(rows))
     print(f"{len(rows)} of {len(programs)} programs in {time.monotonic() - started:.0f} s", flush=True)
     laps = dict.fromkeys(name for r in rows for name in r.seconds)
     print("mean seconds:", {n: round(statistics.mean(r.seconds.get(n, 0.0) for r in rows), 2) for n in laps})
-    if asked.out:
-        written = {**about(asked.device), "rounds": ROUNDS, "programs": [asdict(r) for r in rows]}
-        asked.out.write_text(json.dumps(written, indent=1) + "\n")
+    write(asked.out, rows, about(asked.device))
     return int(any(r.status in (WRONG, ERROR) for r in rows))
 
 

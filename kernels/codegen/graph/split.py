@@ -89,6 +89,16 @@ def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
     return Parts(seen, over, parts, width // parts, at)
 
 
+def _memory_order(source: torch.Tensor) -> list[int]:
+    """The dimensions, outermost in memory first."""
+    return sorted(range(source.dim()), key=lambda d: (-source.stride(d), d))
+
+
+def _dense(source: torch.Tensor, dims: tuple[int, ...]) -> bool:
+    """All of a tensor is reduced that fills its memory: it can be cut anywhere."""
+    return len(dims) == source.dim() and source.permute(_memory_order(source)).is_contiguous()
+
+
 def _values_alone(node: torch.fx.Node) -> bool:
     """Floating values are asked for, and no places: these are known by one walk alone."""
     values = fake(bind(node)["self"]).dtype
@@ -108,7 +118,7 @@ def split(graph: Graph) -> Graph:
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
             source, dims = fake(bind(node)["self"]), reduced_over(node)[1]
-            if base(node) in PLACES and len(dims) > 1:  # a place in all of it
+            if len(dims) > 1 and (base(node) in PLACES or _dense(source, dims)):
                 source, dims = torch.empty(source.numel(), dtype=source.dtype, device="meta"), (0,)
             parts = parts_of(source, dims)
             if base(node) in ops.PLACED_SCANS and not _values_alone(node):
@@ -145,8 +155,8 @@ class _Steps:
         name = base(self.node)
         values = self.node.meta["val"]
         first = values if isinstance(values, torch.Tensor) else values[0]
-        if len(parts.shape) == 2 and fake(source).dim() > 1:  # a place in all of it
-            source = self.emit(aten.clone.default, source, memory_format=torch.contiguous_format)
+        if len(parts.shape) == 2 and fake(source).dim() > 1:
+            source = self.in_order(source, name)
         x = self.emit(aten.view.default, source, list(parts.shape))
         own = fake(source).dtype
         becomes_float = first.is_floating_point() and not own.is_floating_point  # mean(integers, dtype=bf16)
@@ -178,6 +188,12 @@ class _Steps:
             "logsumexp": aten.logsumexp.default,
         }  # fmt: skip
         return self.finished(self.emit(steps[name], self.emit(steps[name], x, over), at), first)
+
+    def in_order(self, source: torch.fx.Node, name: str) -> torch.fx.Node:
+        """All of a tensor in one order: for a place that of its dimensions, else that of memory."""
+        if name in PLACES:
+            return self.emit(aten.clone.default, source, memory_format=torch.contiguous_format)
+        return self.emit(aten.permute.default, source, _memory_order(fake(source)))
 
     def place(self, name: str, x: torch.fx.Node, parts: Parts) -> torch.fx.Node:
         """The first place of the largest element: of the parts that have it, or NaN, the first one's."""
