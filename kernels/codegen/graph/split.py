@@ -91,7 +91,7 @@ def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
 
 def _memory_order(source: torch.Tensor) -> list[int]:
     """The dimensions, outermost in memory first."""
-    return sorted(range(source.dim()), key=lambda d: (-source.stride(d), d))
+    return sorted(range(source.dim()), key=lambda d: (-source.stride()[d], d))
 
 
 def _dense(source: torch.Tensor, dims: tuple[int, ...]) -> bool:
