@@ -186,7 +186,8 @@ def gather(random: Random, size: str) -> str:
     if how == "normalised":
         return f"{table}{index}y = F.layer_norm(F.embedding(i, t), ({columns},))\nreturn y\n"
     if how == "computed":
-        return f"{table}{index}j = torch.clamp(i * 2 - 3, 0, {rows - 1})\ny = F.silu(t[j])\nreturn y\n"
+        place = random.choice((f"torch.clamp(i * 2 - 3, 0, {rows - 1})", f"(i * 7 - 5) % {rows}"))
+        return f"{table}{index}j = {place}\ny = F.silu(t[j])\nreturn y\n"
     if how == "gather":
         picked = f"i: i64[{rows}, 8].below({columns})\n"
         return f"{table}{picked}y = torch.gather(t, 1, i)\nreturn torch.softmax(y.float(), -1)\n"

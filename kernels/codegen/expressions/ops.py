@@ -107,6 +107,11 @@ POINTWISE: Mapping[str, Pointwise] = {
     "lerp": P("{0} + {2} * ({1} - {0})", FLOAT),
     "pow": P("power({0}, {1})", FLOAT),
     "logaddexp": P("log_add({0}, {1})", FLOAT),
+    # of integers alone: for floats aten has an exact fmod, which Triton has not
+    "remainder": P("floor_mod({0}, {1})"),
+    "floor_divide": P("floor_divide({0}, {1})"),
+    "fmod": P("{0} % {1}"),
+    "trunc_divide": P("{0} // {1}"),
     "isnan": P("{0} != {0}", COMPARE),
     "isinf": P('tl.abs({0}) == float("inf")', COMPARE, integer="-"),
     "eq": P("{0} == {1}", COMPARE),
@@ -246,6 +251,18 @@ def nan_max(a, b):
 def nan_min(a, b):
     """The smaller one, NaN where either is: as torch.amin."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "floor_mod": '''@triton.jit
+def floor_mod(a, b):
+    """What is left of an integer division, with the sign of b: Triton's has that of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+''',
+    "floor_divide": '''@triton.jit
+def floor_divide(a, b):
+    """An integer division that rounds down: Triton's rounds towards zero."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), a // b - 1, a // b)
 ''',
     "product": '''@triton.jit
 def product(a, b):

@@ -16,6 +16,7 @@ from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast, from_the_end
 from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake
 
+WHOLE = frozenset({"i64", "i32", "i16", "i8", "u8"})
 Rule = Callable[[Builder, torch.fx.Node, Arguments, Index], Value]
 
 
@@ -101,6 +102,8 @@ def _div(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
     mode, inner = a.get("rounding_mode"), dtype(node)
     if not mode:
         return plain(b, node, "div", index, (a["self"], a["other"]))
+    if inner in WHOLE:
+        return plain(b, node, "floor_divide" if mode == "floor" else "trunc_divide", index, (a["self"], a["other"]))
     # aten floors by fmod, which Triton has only approximately, and rounds a quotient of 16 bits before it cuts it
     if mode != "trunc" or inner not in ("f32", "f64"):
         raise Unsupported(f"a division of {inner} with rounding mode {mode}")
@@ -112,7 +115,9 @@ def _div(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
 
 
 def _floored(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
-    raise Unsupported("// and %: aten takes them from an exact fmod, which Triton has not")
+    if dtype(node) in WHOLE:
+        return plain(b, node, base(node), index, (a["self"], a["other"]))
+    raise Unsupported("// and % of floats: aten takes them from an exact fmod, which Triton has not")
 
 
 def _clamp(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:

@@ -141,7 +141,26 @@ def test_gradients_of_windows(name: str) -> None:
     gradients(text)
 
 
+@pytest.mark.parametrize("dtype", ["i64", "i32", "i16", "i8", "u8"])
+def test_divisions_of_integers(dtype: str) -> None:
+    text = (
+        f"x: {dtype}[15]\ny: {dtype}[8, 1]\n"
+        'return x % 3, x // 4, x % y, x // y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc"), '
+        'torch.div(x, y, rounding_mode="floor"), x % 5 + 1\n'
+    )
+    region = parse(text)
+    whole = program(region).inputs[0].dtype
+    x = torch.arange(-7, 8).to(whole)
+    y = torch.tensor([-5, -3, -2, -1, 1, 2, 3, 4])[:, None].to(whole)
+    result = generate(lower(region))
+    assert result.kept == ()
+    for got, wanted in zip(result.module(x, y), program(region).module(x, y), strict=True):
+        assert torch.equal(got, wanted)
+
+
 LOOKUPS = {
+    "computed places": "return x[(i * 3 + 1) % 8, j // 2 % 40] * 2",
+    "along a dimension": "return torch.take_along_dim(x, i[:, None, None] % 8, 0) + 1",
     "a pair": "return x[i, j] * 2",
     "a pair apart": "return x[i, :, k] * 2",
     "a grid": "return x[:, j[:, None], k[:3]] + 1",
