@@ -12,7 +12,7 @@ import torch.fx
 
 from kernels.codegen.budget import Budget, TooLong
 from kernels.codegen.expressions import ops
-from kernels.codegen.expressions.reductions import reduced_over
+from kernels.codegen.expressions.reductions import reduced_over, written_out
 from kernels.codegen.expressions.rules import compute
 from kernels.codegen.expressions.values import Builder, Operand, Value
 from kernels.codegen.index import (
@@ -243,14 +243,17 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
         frames.append(frame)
         if base(node) in ops.SCANS and dims:
             flipped.append(replace(frames[-1], flipped=True))
-    if not frames:
-        top = max(wanted, key=lambda n: fake(n).numel())
+    rowwise = [n for n in members if n.target is not operator.getitem and base(n) in ops.ROWWISE]
+    pointwise: list[Frame] = []
+    top = max(wanted, key=lambda n: fake(n).numel())
+    # Rows of few elements are written out where nothing is given for each of these.
+    if all(written_out(n) and fake(n).numel() == fake(top).numel() for n in rowwise):
         shape, strides = tuple(fake(top).shape), fake(top).stride()
         order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
-        frames.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
+        pointwise.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
     picking = [f for f in frames if f.picked]  # these know what the others know
     first = picking or (in_memory if len(in_memory) == len(frames) else [])
-    return list(dict.fromkeys([*first, *frames, *flipped]))
+    return list(dict.fromkeys([*pointwise, *first, *frames, *flipped]))
 
 
 def _as_in_memory(frame: Frame, kept: tuple[int, ...], node: torch.fx.Node) -> Frame:

@@ -308,3 +308,23 @@ def test_spreads_of_long_rows_around_a_large_mean_are_accurate(monkeypatch: pyte
         wanted = (wide.var(1), wide.std(1, correction=0), wide.var())
         for got, there in zip(generate(lower(parse(text))).module(x), wanted, strict=True):
             torch.testing.assert_close(got.double(), there, rtol=2e-5, atol=0)
+
+
+FEW = {
+    "sum": ("(x * 2).sum(0)", "flat"),
+    "mean of two axes": ("x.float().mean((0, 1)) + 1", "flat"),
+    "product": ("x.float().prod(1, keepdim=True)", "flat"),
+    "ends": ("x.amax(0), x.amin(0)", "flat"),
+    "counts": ("torch.count_nonzero(x, 0)", "flat"),
+    "given back to all": ("x * x.sum(0)", "rows"),
+    "neighbours": ("x.sum(-1)", "rows"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
+@pytest.mark.parametrize("name", FEW)
+def test_few_elements_that_are_far_apart_are_written_out(name: str, dtype: str) -> None:
+    step, form = FEW[name]
+    text = f"x: {dtype}[4, 2, 37]\nreturn {step}\n"
+    assert [s.form for s in generate(lower(parse(text))).sources] == [form]
+    assert_as_exact_as_eager(text, generated)
