@@ -14,7 +14,7 @@ from kernels.codegen.budget import Budget, TooLong
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.reductions import reduced_over, written_out
 from kernels.codegen.expressions.rules import compute
-from kernels.codegen.expressions.values import Builder, Operand, Value
+from kernels.codegen.expressions.values import Builder, Operand, Value, to_store
 from kernels.codegen.index import (
     Domain,
     Index,
@@ -35,11 +35,30 @@ from kernels.codegen.nodes import base, bind, dtype_of, fake
 MAX_SPLITS = 8
 PLACED = frozenset({"argmax", "argmin", *ops.SCANS, *ops.PICKS})
 """Operations for which the order of the columns is that of the dimensions."""
+ROUNDED = (torch.bfloat16, torch.float16, torch.bool)
+"""Results for which a quotient may be a little off: no step of a quantised one, which a little can change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What an output holds before the kernel: a number everywhere, or an operand, or a view of it.
+
+    view: shape, strides and offset within the operand's memory.
+    """
+
+    number: float | int | bool | None = None
+    operand: str = ""
+    view: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One output: its name, the value, where each element goes, and the tensor to allocate."""
+    """One output: its name, the value, where each element goes, and the tensor to allocate.
+
+    how: "" for a plain store; add, max, min or set at places that were read: `where` plus each of `spots` times its
+    step, into an output that holds `start` before. within: whether such a place is one of the output's. count: `value`
+    times how often a place occurs, where `chosen` holds.
+    """
 
     name: str
     value: Value
@@ -48,6 +67,12 @@ class Store:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     guard: Value | None = None  # stored only where this holds
+    how: str = ""
+    spots: tuple[Value, ...] = ()
+    steps: tuple[int, ...] = ()
+    within: Value | None = None
+    chosen: Value | None = None
+    start: Start | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +91,7 @@ class Plan:
     def wide_addresses(self) -> bool:
         """Some element lies 2^31 elements or more into its tensor, or some number that counts places is as large."""
         reach = [o.reach for o in self.operands.values()] + [x.furthest(self.domain) for x in self.linears]
+        reach += [sum((n - 1) * t for n, t in zip(s.shape, s.strides, strict=True)) for s in self.stores if s.how]
         return max([self.domain.rows * self.domain.width, *reach]) >= 2**31
 
     @property
@@ -145,7 +171,7 @@ def plan(
     wanted = results(members) if wanted is None else wanted
     if not wanted:
         raise Unsupported("nothing that is used elsewhere")
-    precise = any(fake(n).dtype in (torch.float32, torch.float64) for n in wanted)
+    precise = not all(fake(n).dtype in ROUNDED for n in wanted)
     if not any(fake(n).numel() for n in wanted):
         return _empty(wanted, names)
     frames = _frames(members, wanted)
@@ -290,10 +316,10 @@ def _settled(
         except Split as split:
             frame = replace(frame, domain=frame.domain.split(split.dim, split.inner))
             continue
-        used = _used(builder.values, [v for s in stores for v in (s.value, s.guard) if v is not None])
-        operands = {v.operand: builder.operands[v.operand] for v in used if v.kind == "load"}
-        done = Plan(frame.domain, used, tuple(stores), operands, tuple(builder.helpers), frame.reduces)
-        return _merged(done)
+        needed = used(builder.values, [v for s in stores for v in (s.value, s.guard) if v is not None])
+        operands = {v.operand: builder.operands[v.operand] for v in needed if v.kind == "load"}
+        done = Plan(frame.domain, needed, tuple(stores), operands, tuple(builder.helpers), frame.reduces)
+        return merged(done)
     raise Unsupported("too many different reshapes")
 
 
@@ -303,15 +329,15 @@ def _store(builder: Builder, frame: Frame, node: torch.fx.Node) -> Store:
     index = frame.index(tuple(tensor.shape))
     guard = builder.first_picked() if frame.picks(tuple(tensor.shape)) else None
     value = builder.settled(node, index, () if guard is None else (guard,))
-    if value.text == f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})":
-        value = value.args[0]  # the store rounds
+    value = to_store(builder, value, dtype)
     where = address(index, tensor.stride())
     if value.columns and not any(d >= frame.domain.first_column for d, _ in where.terms) and frame.domain.width > 1:
         raise Unsupported("a value of every column where a row has one")
     return Store(builder.names[node], value, where, dtype, tuple(tensor.shape), tuple(tensor.stride()), guard)
 
 
-def _used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]:
+def used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]:
+    """Those of `values` that `wanted` are computed from, in order."""
     seen: set[int] = set()
     pending = list(wanted)
     while pending:
@@ -324,7 +350,7 @@ def _used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]
     return tuple(v for v in values if id(v) in seen)
 
 
-def _merged(plan: Plan) -> Plan:
+def merged(plan: Plan) -> Plan:
     """Drop dimensions of size 1 and join neighbours that every address walks through as one."""
     domain = plan.domain
     linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]

@@ -95,6 +95,7 @@ POINTWISE: Mapping[str, Pointwise] = {
     "floor": P("tl.floor({0})", integer="{0}"),
     "ceil": P("tl.ceil({0})", integer="{0}"),
     "trunc": P("tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))", integer="{0}"),
+    "round": P("round_half_even({0})", integer="{0}"),
     **dict.fromkeys(("sign", "sgn"), P(
         "tl.where({0} > 0, 1, tl.where({0} < 0, -1, 0)).to(tl.float64)",
         exact="tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, 0.0))",  # 0 for NaN, as aten
@@ -114,6 +115,8 @@ POINTWISE: Mapping[str, Pointwise] = {
     "trunc_divide": P("{0} // {1}"),
     "isnan": P("{0} != {0}", COMPARE),
     "isinf": P('tl.abs({0}) == float("inf")', COMPARE, integer="-"),
+    "isposinf": P('{0} == float("inf")', COMPARE, integer="-"),
+    "isneginf": P('{0} == float("-inf")', COMPARE, integer="-"),
     "eq": P("{0} == {1}", COMPARE),
     "ne": P("{0} != {1}", COMPARE),
     "lt": P("{0} < {1}", COMPARE),
@@ -264,6 +267,52 @@ def floor_divide(a, b):
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), a // b - 1, a // b)
 ''',
+    "for_atomic_max": '''@triton.jit
+def for_atomic_max(x):
+    """x as atomic_max compares it, by its bits: NaN the largest of all, zero without a sign."""
+    return tl.where(x != x, float("nan"), x + 0.0)
+''',
+    "for_atomic_min": '''@triton.jit
+def for_atomic_min(x):
+    """x as atomic_min compares it, by its bits: NaN, with a sign, the smallest of all, zero without one."""
+    smallest = tl.full(x.shape, -4194304, tl.int32).to(tl.float32, bitcast=True)
+    return tl.where(x != x, smallest, x + 0.0)
+''',
+    "round_half_even": '''@triton.jit
+def round_half_even(x):
+    """The nearest whole number, the even one of two: as torch.round."""
+    if INTERPRETED:  # it has no libdevice: of less than 2^22, adding 1.5 * 2^23 leaves no bits for a fraction
+        return tl.where(tl.abs(x) < 4194304.0, (x + 12582912.0) - 12582912.0, x)
+    return libdevice.rint(x)
+''',
+    "to_f8": '''@triton.jit
+def to_f8(x, dtype: tl.constexpr, saturates: tl.constexpr):
+    """x to be stored as an 8-bit float: beyond the largest number that number, as the GPU casts, or NaN or infinity."""
+    if INTERPRETED:
+        return x  # torch rounds what is stored
+    if saturates:
+        return x.to(dtype)
+    if dtype == tl.float8e4nv:
+        return tl.where(tl.abs(x) > 464.0, float("nan"), x).to(dtype)
+    bits = x.to(dtype).to(tl.uint8, bitcast=True)
+    infinity = (tl.where(x < 0, 252, 124)).to(tl.uint8)
+    return tl.where(tl.abs(x) >= 61440.0, infinity, bits).to(dtype, bitcast=True)
+''',
+    "round_to_f8": '''@triton.jit
+def round_to_f8(x, dtype: tl.constexpr, saturates: tl.constexpr):
+    """x as an 8-bit float would hold it: the text has a cast here."""
+    if INTERPRETED:  # which rounds to other numbers than a GPU
+        mantissa = 3 if dtype == tl.float8e4nv else 2
+        lowest = 121 if dtype == tl.float8e4nv else 113
+        largest = 448.0 if dtype == tl.float8e4nv else 57344.0
+        beyond = largest if saturates else float("nan") if dtype == tl.float8e4nv else float("inf")
+        bits = tl.minimum(tl.abs(x), 2.0 * largest).to(tl.int32, bitcast=True)
+        step = ((tl.maximum(bits >> 23, lowest) - mantissa) << 23).to(tl.float32, bitcast=True)
+        y = ((tl.minimum(tl.abs(x), 2.0 * largest) / step + 12582912.0) - 12582912.0) * step
+        y = tl.where(y > largest, beyond, y)
+        return tl.where(x != x, x, tl.where(x < 0, -y, y))
+    return to_f8(x, dtype, saturates).to(tl.float32)
+''',
     "product": '''@triton.jit
 def product(a, b):
     """What tl.reduce multiplies by."""
@@ -330,10 +379,17 @@ def round_to(x, dtype: tl.constexpr):
         return bits.to(tl.float32, bitcast=True)
     return x.to(dtype).to(tl.float32)
 ''',
+    "dot_bf16": '''@triton.jit
+def dot_bf16(a, b, acc):
+    """acc + a @ b."""
+    if INTERPRETED:  # whose products of bf16 are wrong
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc)
+    return tl.dot(a, b, acc)
+''',
 }
 """Device functions that an expression may call; their text is copied into the kernel's file."""
 
-HELPERS_OF: Mapping[str, tuple[str, ...]] = {"log_add": ("log1p",)}
+HELPERS_OF: Mapping[str, tuple[str, ...]] = {"log_add": ("log1p",), "round_to_f8": ("to_f8",)}
 """Device functions that one of them calls."""
 
 TRITON_DTYPES: Mapping[str, str] = {

@@ -14,7 +14,7 @@ import torch.fx
 from kernels.codegen.expressions import ops, pools, random, reductions, rowwise
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast, from_the_end
-from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake
+from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake, is_fill, root
 
 WHOLE = frozenset({"i64", "i32", "i16", "i8", "u8"})
 Rule = Callable[[Builder, torch.fx.Node, Arguments, Index], Value]
@@ -120,6 +120,12 @@ def _floored(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Val
     raise Unsupported("// and % of floats: aten takes them from an exact fmod, which Triton has not")
 
 
+def _round(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    if a.get("decimals"):
+        raise Unsupported("rounding to decimals")
+    return plain(b, node, "round", index, (a["self"],))
+
+
 def _clamp(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
     low, high = a.get("min"), a.get("max")
     name = "clamp_both" if low is not None and high is not None else "clamp_min" if high is None else "clamp_max"
@@ -219,17 +225,48 @@ def _cat(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
     spot = b.place(index[dim])
     result: Value | None = None
     begin = 0
+    if _same_memory(b, pieces, dim):
+        at_once = (*index[:dim], ZERO, *index[dim + 1 :])
+        for place, piece in enumerate(pieces):
+            value = b.cast(b.value(piece, at_once), inner)
+            here = b.expression("{0} == {1}", "bool", spot, b.number(place, spot.dtype))
+            result = value if result is None else b.expression("tl.where({0}, {1}, {2})", inner, here, value, result)
+        return result or b.number(0, inner)
     for piece in pieces:
         size = fake(piece).shape[dim]
         local = (*index[:dim], index[dim] + Linear(-begin), *index[dim + 1 :])
-        inside = b.expression("({0} >= {1}) & ({0} < {2})", "bool", spot,
-                              b.number(begin, spot.dtype), b.number(begin + size, spot.dtype))  # fmt: skip
+        edges = (b.number(begin, spot.dtype), b.number(begin + size, spot.dtype))
+        text = "({0} >= {1}) & ({0} < {2})" if begin and piece is not pieces[-1] else "{0} >= {1}"
+        inside = b.expression(text if begin else "{0} < {2}", "bool", spot, *edges)
         value = b.cast(b.guarded(inside, piece, local), inner)
         result = value if result is None else b.expression("tl.where({0}, {1}, {2})", inner, inside, value, result)
         begin += size
     if result is None:
         raise Unsupported("an empty cat")
     return result
+
+
+def _same_memory(b: Builder, pieces: list[torch.fx.Node], dim: int) -> bool:
+    """A stack of what is computed of the same elements, as unpacked numbers are: read once for all of them."""
+    if len(pieces) < 2 or any(fake(p).shape[dim] != 1 for p in pieces):
+        return False
+    read = [_memory(b, p) for p in pieces]
+    return all(r and r == read[0] for r in read)
+
+
+def _memory(b: Builder, node: torch.fx.Node) -> frozenset[torch.fx.Node]:
+    """What is read to compute it, with the views that it is read through."""
+    pending, seen, read = [node], set[torch.fx.Node](), set[torch.fx.Node]()
+    while pending:
+        current = pending.pop()
+        if current in seen or is_fill(current):
+            continue
+        seen.add(current)
+        if root(current) in b.inside:
+            pending += current.all_input_nodes
+        else:
+            read.add(current)
+    return frozenset(read)
 
 
 def _padded(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
@@ -316,6 +353,7 @@ RULES: dict[str, Rule] = {
     "add": _arithmetic("add"), "sub": _arithmetic("sub"), "rsub": _arithmetic("rsub"),
     "div": _div, "true_divide": _div,
     **dict.fromkeys(("floor_divide", "remainder", "fmod"), _floored),
+    "round": _round,
     "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp,
     "where": _where, "masked_fill": _masked_fill,
     "pow": _pow, "gelu": _gelu, "gelu_backward": _gelu,

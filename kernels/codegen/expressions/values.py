@@ -20,6 +20,8 @@ from kernels.codegen.nodes import base, computed, dtype_of, fake, first_input, i
 
 MAX_VALUES = 400
 """Steps of one kernel."""
+EIGHT_BITS = ("f8e4m3", "f8e5m2")
+"""Floats that no GPU casts to as every torch does: what is beyond the largest number is its own in some versions."""
 SCAN_HELPERS: Mapping[str, tuple[str, ...]] = {
     "nan_max": ("nan_max",), "nan_min": ("nan_min",), "log_add": (*ops.HELPERS_OF["log_add"], "log_add"),
     "latest_largest": ("latest_largest",), "latest_smallest": ("latest_smallest",),
@@ -53,6 +55,29 @@ def _result_name(node: torch.fx.Node) -> str:
         source, place = node.args
         return f"{source}_{place}"
     return node.name
+
+
+@functools.cache
+def _saturates(dtype: str) -> bool:
+    """Whether this torch casts what is too large to the largest number."""
+    large = torch.tensor(1e6).to(getattr(torch, ops.TORCH_DTYPES[dtype][6:])).float()
+    return bool(torch.isfinite(large))
+
+
+def rounding(dtype: str) -> str:
+    """The expression that rounds to a dtype of 16 or 8 bits."""
+    if dtype in EIGHT_BITS:
+        return f"round_to_f8({{0}}, {ops.TRITON_DTYPES[dtype]}, {_saturates(dtype)})"
+    return f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})"
+
+
+def to_store(b: Builder, value: Value, dtype: str) -> Value:
+    """The value as it is handed to a store, which rounds to 16 bits by itself."""
+    if value.text != rounding(dtype):
+        return value
+    if dtype in EIGHT_BITS:
+        return b.expression(rounding(dtype).replace("round_to_f8", "to_f8"), value.dtype, value.args[0])
+    return value.args[0]
 
 
 @dataclass(eq=False, slots=True)
@@ -206,7 +231,7 @@ class Builder:
         if value.kind == "number":
             exact = torch.tensor(float(value.number or 0), dtype=getattr(torch, ops.TORCH_DTYPES[dtype][6:]))
             return self.number(float(exact), "f32")
-        already = f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})"
+        already = rounding(dtype)
         return value if value.text == already else self.expression(already, "f32", value)
 
     def apply(self, name: str, dtype: str, *args: Value | float | int | bool) -> Value:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
+import torch
 import torch.fx
 
 from kernels.codegen.expressions.pools import MAX_TAPS, each, is_depthwise
@@ -37,7 +38,8 @@ def taken(graph: Graph) -> frozenset[str]:
     """Operations that the generator writes a kernel for where torch.compile calls a library or aten."""
     nodes = {n.name: n for n in graph.module.graph.nodes if n.op == "call_function"}
     called = [o.name for o in graph.operations if o.extern and o.name in nodes]
-    return frozenset(n for n in called if base(nodes[n]) in TAKEN and TAKEN[base(nodes[n])](nodes[n], bind(nodes[n])))
+    tables = {**TAKEN, **SCATTERED}
+    return frozenset(n for n in called if base(nodes[n]) in tables and tables[base(nodes[n])](nodes[n], bind(nodes[n])))
 
 
 def _own(operation: Operation, node: torch.fx.Node) -> Operation:
@@ -47,7 +49,7 @@ def _own(operation: Operation, node: torch.fx.Node) -> Operation:
             kind = op_kinds.POINTWISE if operation.kind == op_kinds.CONVOLUTION else operation.kind
             return dataclasses.replace(operation, kind=kind, falls_back=False)
         return dataclasses.replace(operation, kind=op_kinds.OTHER)
-    if not known(node) and (operation.kind in CALLED or "_pool" in name):
+    if not known(node) and (operation.kind in CALLED or "_pool" in name or name == "repeat_interleave"):
         return dataclasses.replace(operation, kind=op_kinds.OTHER)
     return operation
 
@@ -68,6 +70,13 @@ def _always(node: torch.fx.Node, a: Arguments) -> bool:
     return True
 
 
+def _adds(node: torch.fx.Node, a: Arguments) -> bool:
+    """A scatter that has a kernel of its own."""
+    first = node.meta["val"][0] if isinstance(node.meta["val"], tuple | list) else fake(node)
+    reduce = a.get("reduce") or "sum"
+    return first.dtype != torch.bool and reduce in ("sum", "mean", "amax", "amin", "max", "min") and not a.get("axis")
+
+
 TAKEN: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = {
     "sort": orders, "topk": orders, "convolution": is_depthwise, "cummax": _always, "cummin": _always,
     **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _small),
@@ -75,3 +84,9 @@ TAKEN: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = {
     "_adaptive_avg_pool3d": _equal,
 }  # fmt: skip
 """When the generator takes one of these; else it stays a call."""
+
+SCATTERED: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = dict.fromkeys(
+    ("index_add", "scatter_add", "scatter_reduce", "index_reduce", "index_put", "histc", "segment_reduce",
+     "_embedding_bag", "_embedding_bag_forward_only"), _adds,
+)  # fmt: skip
+"""Scatters and reductions of runs: kernels of their own, in no group."""

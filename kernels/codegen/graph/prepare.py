@@ -21,6 +21,8 @@ from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.pools import PLACED
 from kernels.codegen.expressions.rules import RULES
 from kernels.codegen.graph.parts import PARTS_OF_OUR_OWN
+from kernels.codegen.graph.scatter_forms import FORMS
+from kernels.codegen.graph.segment_forms import SEGMENT_FORMS
 from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base
 from profiler.region import op_kinds
@@ -52,6 +54,8 @@ def _table() -> Mapping[Any, Callable[..., Any]]:
     whole = whole_operations()
     return {
         **get_decompositions(PARTS),
+        **FORMS,
+        **SEGMENT_FORMS,
         aten.as_strided.default: _as_view,
         **PARTS_OF_OUR_OWN,
         whole._fused_rms_norm_backward.default: rms_norm_gradients,

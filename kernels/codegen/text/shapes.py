@@ -21,13 +21,18 @@ INNER = 128
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Kernel text and how to launch it. configs: (constants, warps); grid: an expression over `meta` in launch()."""
+    """Kernel text and how to launch it. configs: (constants, warps); grid: an expression over `meta` in launch().
+
+    stages: of each configuration, where they are not Triton's own number. options: further arguments of the launch.
+    """
 
     form: str
     parameters: tuple[str, ...]  # tl.constexpr names
     lines: tuple[str, ...]
     configs: tuple[tuple[tuple[tuple[str, int], ...], int], ...]
     grid: str
+    stages: tuple[int, ...] = ()
+    options: str = ""
 
 
 def power_of_two(n: int) -> int:
@@ -45,7 +50,8 @@ def choose(plan: Plan) -> str:
         if plan.strided:
             return "rows" if held <= MAX_ACROSS else "loop"
         return "rows" if held <= MAX_HELD or domain.width <= 4096 else "loop"
-    if len(domain.sizes) == 1 or domain.sizes[-1] < INNER:
+    counts = any(s.how == "count" for s in plan.stores)  # of a block with one dimension
+    if len(domain.sizes) == 1 or domain.sizes[-1] < INNER or counts:
         return "flat"
     return "tile"
 

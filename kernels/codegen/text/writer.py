@@ -248,6 +248,9 @@ class Writer:
 
     def store(self, store: Store) -> None:
         pointer = self.parameters[store.name]
+        if store.how:
+            self.scatter(store, pointer)
+            return
         where = self.linear(store.where)
         first = self.plan.domain.first_column
         dims = [d for d, _ in store.where.terms]
@@ -257,6 +260,56 @@ class Writer:
         if mask:
             arguments.append(f"mask={mask}")
         self.say(f"tl.store({', '.join(arguments)})")
+
+    def scatter(self, store: Store, pointer: str) -> None:
+        """Every element at a place that was read, by an atomic unless it is only set."""
+        mask = self.mask(True, True)
+        if store.within is not None:
+            asserted = f", mask={mask}" if mask else ""
+            self.say(f'tl.device_assert({self.operand(store.within)}, "an index out of range"{asserted})')
+        guards = [mask, *(self.operand(g) for g in (store.within, store.chosen) if g is not None)]
+        guarded = " & ".join(g for g in guards if g)
+        if store.how == "count":
+            self.count(store, pointer, guarded)
+            return
+        arguments = [self.places(store, pointer), self.operand(store.value)]
+        if guarded:
+            arguments.append(f"mask={guarded}")
+        if store.how == "set":
+            self.say(f"tl.store({', '.join(arguments)})")
+        else:
+            self.say(f'tl.atomic_{store.how}({", ".join(arguments)}, sem="relaxed")')
+
+    def places(self, store: Store, pointer: str) -> str:
+        """The address of every element of the block, also where several have the same."""
+        steps = zip(store.spots, store.steps, strict=True)
+        spots = [self.operand(s) + (f" * {step}" if step != 1 else "") for s, step in steps]
+        plain = self.linear(store.where)
+        parts = [*([plain] if plain != "0" or not spots else []), *spots]
+        first = self.plan.domain.first_column
+        rows = any(d < first for d, _ in store.where.terms) or any(s.rows for s in store.spots)
+        columns = any(d >= first for d, _ in store.where.terms) or any(s.columns for s in store.spots)
+        tile = self.plan.domain.columns > 0
+        if not rows:
+            parts.append("row * 0" if tile else "at * 0")
+        if tile and not columns:
+            parts.append("col * 0")
+        return " + ".join([pointer, *parts])
+
+    def count(self, store: Store, pointer: str, guard: str) -> None:
+        """How often each place occurs in the block, added once for all of it."""
+        size, spot = store.shape[0], self.operand(store.spots[0])
+        bins = 1 << max(0, size - 1).bit_length()
+        counts, places = self.names.new("counts"), self.names.new("places")
+        self.say(f"{places} = tl.arange(0, {bins})")
+        block = spot if store.spots[0].rows else f"({spot} + at * 0)"
+        self.say(f"{counts} = tl.histogram({block}.to(tl.int32), {bins}{f', mask={guard}' if guard else ''})")
+        times = self.operand(store.value)
+        kind = ops.TRITON_DTYPES[store.dtype]
+        added = f"{counts}.to({kind})" + (f" * {times}" if times not in ("1", "1.0") else "")
+        where = f"{pointer} + {places}" + (f" * {store.steps[0]}" if store.steps[0] != 1 else "")
+        some = f"{counts} > 0" if bins == size else f"({counts} > 0) & ({places} < {size})"
+        self.say(f'tl.atomic_add({where}, {added}, mask={some}, sem="relaxed")')
 
 
 def split_axes(
