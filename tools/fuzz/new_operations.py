@@ -251,12 +251,11 @@ def precompile(sources: Sequence[Source]) -> None:
         tuned = getattr(load(source), source.kernel, None)
         if tuned is None:
             continue  # of nothing: there is no kernel
-        names = [*(o.dtype for o in source.operands), *(s.dtype for s in source.outputs)]
-        arguments = [getattr(torch, TORCH_DTYPES[n].removeprefix("torch.")) for n in names]
+        arguments = [getattr(torch, TORCH_DTYPES[n].removeprefix("torch.")) for n in source.arguments]
         seed = [0] if source.seeded else []
         for config in tuned.configs:
             with suppress(Exception):  # what does not compile is told by the call
-                tuned.fn.warmup(*arguments, *seed, grid=(1,), enable_fp_fusion=True, **config.all_kwargs())
+                tuned.fn.warmup(*arguments, *seed, grid=(1,), **dict(source.options), **config.all_kwargs())
 
 
 def run(programs: Sequence[tuple[str, int]], device: str, processes: int, ends: float) -> Iterator[Outcome]:

@@ -14,18 +14,21 @@ from kernels.codegen.text.writer import Writer, identity
 MOST_COLUMNS = 256
 
 
-def configs_of(made: Segments) -> Configs:
-    """Rows at a time and columns: 8 to 32 elements a thread."""
-    block = power_of_two(made.width) if made.result.reduces else min(MOST_COLUMNS, power_of_two(made.width))
+def columns_of(made: Segments) -> int:
+    """Columns of a program: all of a row where it is reduced."""
+    return power_of_two(made.width) if made.result.reduces else min(MOST_COLUMNS, power_of_two(made.width))
+
+
+def configs_of(block: int) -> Configs:
+    """Rows at a time: 8 to 32 elements a thread."""
     shapes = ((512, 1), (1024, 2), (2048, 4), (4096, 4), (256, 1))
     tiles = {(max(1, elements // block), warps): None for elements, warps in shapes}
-    return tuple(((("ROWS", rows), ("BLOCK", block)), warps) for rows, warps in tiles)
+    return tuple(((("ROWS", rows),), warps) for rows, warps in tiles)
 
 
 def body(made: Segments, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
     """The kernel's text and what it is tuned over."""
-    configs = configs_of(made)
-    block = dict(configs[0][0])["BLOCK"]
+    block = columns_of(made)
     names = Names([*parameters.values(), "acc", "segment", "in_run", "lanes"])
     text: list[str] = []
     wide = ".to(tl.int64)" if made.wide else ""
@@ -36,10 +39,10 @@ def body(made: Segments, parameters: Mapping[str, str], lines: Mapping[int, str]
     blocks = -(-made.width // block)
     if blocks > 1:
         say(f"segment = (tl.program_id(0) // {blocks}){wide}")
-        say(f"col = (tl.program_id(0) % {blocks} * BLOCK + tl.arange(0, BLOCK)){wide}[None, :]")
+        say(f"col = (tl.program_id(0) % {blocks} * {block} + tl.arange(0, {block})){wide}[None, :]")
     else:
         say(f"segment = tl.program_id(0){wide}")
-        say(f"col = tl.arange(0, BLOCK){wide}[None, :]")
+        say(f"col = tl.arange(0, {block}){wide}[None, :]")
     in_col = "in_col" if made.width % block else ""
     if in_col:
         say(f"in_col = col < {made.width}")
@@ -48,7 +51,7 @@ def body(made: Segments, parameters: Mapping[str, str], lines: Mapping[int, str]
     begin, end = bounds.operand(made.begin), bounds.operand(made.end)
     kind, how = ops.TRITON_DTYPES[made.acc.dtype], {"max": "nan_max", "min": "nan_min"}.get(made.how, made.how)
     nothing = identity(how, made.acc.dtype)
-    say(f"lanes = tl.full((ROWS, BLOCK), {nothing}, {kind})")
+    say(f"lanes = tl.full((ROWS, {block}), {nothing}, {kind})")
     say(f"for start in range({begin}, {end}, ROWS):")
     say("at = start + tl.arange(0, ROWS)[:, None]", 2)
     say(f"in_run = at < {end}", 2)
@@ -78,4 +81,4 @@ def body(made: Segments, parameters: Mapping[str, str], lines: Mapping[int, str]
     writer.statements(v for v in made.result.values if v is not made.acc)
     for store in made.result.stores:
         say(store_tile(writer, store, made.space, "", in_col, tall=False))
-    return Body("segments", ("ROWS", "BLOCK"), tuple(text), configs, str(made.count * blocks))
+    return Body("segments", ("ROWS",), tuple(text), configs_of(block), str(made.count * blocks))

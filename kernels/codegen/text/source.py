@@ -35,6 +35,8 @@ class Source:
     outputs: tuple[Store, ...]
     constants: tuple[tuple[tuple[tuple[str, int], ...], int], ...]  # autotuned: (names and values, warps)
     seeded: bool = False  # after its inputs it takes a seed, an integer below 2^31
+    arguments: tuple[str, ...] = ()  # dtypes of the tensors that the kernel itself takes, in order
+    options: tuple[tuple[str, bool | str], ...] = ()  # of every launch, with a constant that follows a setting of torch
 
     @property
     def key(self) -> str:
@@ -61,9 +63,14 @@ def write(plan: Plan, title: str, kernel: str, lines: Mapping[int, str], shape: 
             *_run(plan, tensors),
         ]
     )
+    arguments = [o.dtype for name, o in plan.operands.items() if name in read] + [s.dtype for s in plan.stores]
+    options: list[tuple[str, bool | str]] = [("enable_fp_fusion", True)]
+    options += [("debug", True), ("sanitize_overflow", False)] if any(s.within for s in plan.stores) else []
+    options += [("PRECISION", "ieee")] if done.options else []
     return Source(
-        text, kernel, done.form, inputs, tuple(plan.operands.values()), plan.stores, done.configs, plan.seeded
-    )
+        text, kernel, done.form, inputs, tuple(plan.operands.values()), plan.stores, done.configs, plan.seeded,
+        tuple(arguments), tuple(options),
+    )  # fmt: skip
 
 
 def _shape(dtype: str, shape: Sequence[int], strides: Sequence[int]) -> str:
