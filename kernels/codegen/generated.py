@@ -1,10 +1,11 @@
 """Triton kernels written from a region: `triton:generated`.
 
 Every fused group of the region's aten graph becomes one generated kernel, or a few where one cannot hold it: reductions
-over other axes, few long rows, outputs of other sizes. Every other operation stays the aten call it is; a product with
-a tail is torch.mm and a generated tail. A region with gradients becomes two halves, forward and backward. Random
-numbers come from one seed a call. What the generator does not know raises Unsupported with the reason: nothing falls
-back silently.
+over other axes, few long rows, outputs of other sizes. Scatters and reductions of runs of rows are kernels of their
+own, with the steps in front of them. So are matrix products with steps in front or a group behind, where that pays
+(`graph/products.py`); any other is torch.mm and a generated tail. Every other operation stays the aten call it is. A
+region with gradients becomes two halves, forward and backward. Random numbers come from one seed a call. What the
+generator does not know raises Unsupported with the reason: nothing falls back silently.
 """
 
 from __future__ import annotations

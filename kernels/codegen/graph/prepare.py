@@ -1,5 +1,5 @@
 """A graph as the generator takes it: composite operations in their parts, nothing changed in place, random numbers
-numbered, and scatters as calls of their own, between kernels.
+numbered, scatters and bags as few forms, and in no group.
 """
 
 from __future__ import annotations

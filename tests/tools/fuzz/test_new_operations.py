@@ -10,12 +10,13 @@ import torch
 from kernels.codegen.generated import generate
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
-from tools.fuzz.new_operations import ERROR, REFUSED, RIGHT, WRONG, Outcome, fault, table
-from tools.fuzz.operation_families import FAMILIES, input_bytes, program_of_seed
+from tools.fuzz.new_operations import ERROR, REFUSED, RIGHT, WRONG, Outcome, fault, fault_in_steps, table
+from tools.fuzz.operation_families import input_bytes
+from tools.fuzz.scatter_and_product_families import ALL, program_of_seed
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL)
 def test_every_program_is_generated(family: str, size: str) -> None:
     for seed in range(12):
         text = program_of_seed(family, seed, size)
@@ -37,6 +38,20 @@ def test_a_wrong_number_and_an_index_of_another_value_are_faults() -> None:
     assert fault([second], [first], chosen) == ""  # of an equal value
     assert fault([other], [first], chosen) == "output 0: indices of other values"
     assert "not torch.float32" in fault([x.bfloat16()], [x], exact(x.double()))
+
+
+def test_a_quantised_number_may_be_on_the_next_step_and_no_further() -> None:
+    near = torch.arange(-100, 100, dtype=torch.int8)
+    wanted = near.double()
+    off = near.clone()
+    off[7] += 1
+    assert fault_in_steps(near, wanted) == fault_in_steps(off, wanted) == ""
+    assert "2 by one" not in fault_in_steps(off, wanted)
+    off[9] += 2
+    assert fault_in_steps(off, wanted) == "1 of 200 elements more than a step off, 1 by one"
+    assert fault_in_steps(near + 1, wanted) == "0 of 200 elements more than a step off, 200 by one"
+    small = torch.tensor([0.001953125, -0.001953125, 448.0]).to(torch.float8_e4m3fn)
+    assert fault_in_steps(small, torch.tensor([0.0, 0.0, 416.0], dtype=torch.float64)) == ""
 
 
 def test_the_table_has_the_median_by_family_and_tells_losses_and_errors() -> None:
