@@ -21,7 +21,7 @@ SCATTERS = frozenset({"scatter_add", "scatter_reduce", "scatter", "index_put"})
 """What `scatter_forms` leaves, each a kernel of its own."""
 ADDED = frozenset({torch.float32, torch.float64, torch.int32, torch.int64})
 """Types that a GPU adds atomically."""
-MOST_COUNTS = 2048
+MOST_COUNTS = 256
 """Places of which a program counts how often each occurs before it adds to memory."""
 ORDERED = ADDED - {torch.float64}
 HOW = {"scatter_add": "add", "scatter": "set", "sum": "add", "amax": "max", "amin": "min"}

@@ -14,6 +14,8 @@ from kernels.codegen.text.names import Names, comment
 LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -(2**7), "u8": 0}
 PLACES = {"argmax": "first_largest", "argmin": "first_smallest"}
 """Reductions that give a place, and what joins two elements with theirs."""
+WARP = 32
+"""Threads of a warp: a histogram has a place for each at least."""
 HIGHEST = {"i64": 2**63 - 1, "i32": 2**31 - 1, "i16": 2**15 - 1, "i8": 2**7 - 1, "u8": 255}
 
 
@@ -299,7 +301,7 @@ class Writer:
     def count(self, store: Store, pointer: str, guard: str) -> None:
         """How often each place occurs in the block, added once for all of it."""
         size, spot = store.shape[0], self.operand(store.spots[0])
-        bins = 1 << max(0, size - 1).bit_length()
+        bins = max(WARP, 1 << max(0, size - 1).bit_length())
         counts, places = self.names.new("counts"), self.names.new("places")
         self.say(f"{places} = tl.arange(0, {bins})")
         block = spot if store.spots[0].rows else f"({spot} + at * 0)"
