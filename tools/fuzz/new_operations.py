@@ -172,9 +172,9 @@ def fault_in_steps(got: Any, wanted: Any) -> str:
     else:
         mine, right = got.to(torch.int32), exact.to(torch.int32)
     off = (mine - right).abs()
-    beyond, beside = int((off > 1).sum()), int((off == 1).sum())
-    if beyond or beside > FEW_STEPS + off.numel() * STEPS:
-        return f"{beyond} of {off.numel()} elements more than a step off, {beside} by one"
+    beyond, near = int((off > 1).sum()), int((off == 1).sum())
+    if beyond or near > FEW_STEPS + off.numel() * STEPS:
+        return f"{beyond} of {off.numel()} elements more than a step off, {near} by one"
     return ""
 
 

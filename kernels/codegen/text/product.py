@@ -231,6 +231,7 @@ def store_tile(writer: Writer, store: Store, space: Space, in_row: str, in_col: 
     where = [writer.parameters[store.name], *([plain] if plain != "0" else [])]
     where += ["row * 0"] if tall and 1 not in parts else []
     where += ["col * 0"] if full and 2 not in parts else []
+    where += ["tl.arange(0, 1)[None, :]"] if not (tall or full) else []  # as the one number of a row is shaped
     mask = " & ".join(m for m in (in_row, in_col if full else "") if m)
     value = writer.operand(store.value)
     return f"tl.store({' + '.join(where)}, {value}{f', mask={mask}' if mask else ''})"

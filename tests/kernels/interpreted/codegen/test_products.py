@@ -39,6 +39,9 @@ BEHIND = {
     "layer norm": "x: {d}[33, 24]\nw: {d}[24, 48]\ng: {d}[48]\nb: {d}[48]\nreturn F.layer_norm(x @ w, (48,), g, b)\n",
     "logsumexp and squares": "x: f32[33, 24]\nw: f32[24, 48]\ns = x @ w\n"
     "return torch.logsumexp(s, -1), s.pow(2).sum(-1), s.amax(-1)\n",
+    "places and orders of a row": "x: f32[33, 24]\nw: f32[24, 48]\ny = x @ w\n"
+    "return torch.argmin(y, -1), torch.sort(y, -1)[0]\n",
+    "running sums of a row": "x: f32[33, 24]\nw: f32[24, 48]\nreturn torch.cumsum(x @ w, -1)\n",
     "heads": "x: {d}[2, 9, 32]\nw: {d}[32, 64]\nb: {d}[4, 1, 16]\n"
     "return (x @ w).view(2, 9, 4, 16).transpose(1, 2) + b\n",
 }

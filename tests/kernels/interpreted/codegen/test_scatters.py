@@ -64,6 +64,8 @@ RUNS = {
     "return torch.segment_reduce(x * 2, 'sum', offsets=o).relu()\n",
     "segment mean": "x: f32[60, 2, 3]\no: i64[9].offsets(60)\nreturn torch.segment_reduce(x, 'mean', offsets=o)\n",
     "segment max": "x: f32[60]\no: i64[9].offsets(60)\nreturn torch.segment_reduce(x, 'max', offsets=o)\n",
+    "softmax of segments": "x: f32[60, 20]\no: i64[9].offsets(60)\ns = torch.segment_reduce(x, 'sum', offsets=o)\n"
+    "return softmax(s, -1), s.amax(-1)\n",
     "segments by length": "x: f32[60, 4]\nn: i64[6].below(2)\n"
     "return torch.segment_reduce(x, 'sum', lengths=n * 0 + 10, unsafe=True)\n",
     "bag": "t: {d}[7, 20]\ni: i64[60].below(7)\no: i64[9].offsets(60)\n"
