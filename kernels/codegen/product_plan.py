@@ -20,8 +20,8 @@ from kernels.codegen.budget import Budget
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.rules import compute
 from kernels.codegen.expressions.values import Builder, Value, to_store
-from kernels.codegen.index import Domain, Index, Linear, Split, Unsupported, address, spread, whole
-from kernels.codegen.nodes import Arguments, base, bind, dtype_of, fake
+from kernels.codegen.index import Domain, Index, Linear, Split, Unsupported, address, reshape, spread, whole
+from kernels.codegen.nodes import Arguments, base, bind, dtype_of, fake, first_input
 from kernels.codegen.plan import MAX_SPLITS, ROUNDED, Frame, Plan, Store, results, used
 from kernels.codegen.stages import is_reduction
 
@@ -228,7 +228,7 @@ def plan_result(
         try:
             given = functools.partial(_compute, node, _plain(space.index(shape), space), space, acc)
             builder = Builder(inside, space.domain, dict(names), precise, given, budget)
-            stores = tuple(_store(builder, frame, n) for n in wanted)
+            stores = tuple(_store(builder, frame, n, _laid_out(n, node, frame, space)) for n in wanted)
         except Split as split:
             space = space.split(split)
             continue
@@ -269,10 +269,53 @@ def _compute(
     return b.expression("{0} + {1}", "f32", value, added)
 
 
-def _store(builder: Builder, frame: Frame, node: torch.fx.Node) -> Store:
+def _laid_out(node: torch.fx.Node, product: torch.fx.Node, frame: Frame, space: Space) -> Index:
+    """The index into a result for each element of the product: through the views between the two, where that is so."""
+    views = None if frame.reduces else _views_between(node, product, set())
+    shape = tuple(fake(node).shape)
+    if views is None or math.prod(shape) != fake(product).numel():
+        return frame.index(shape)
+    index = space.index(tuple(fake(product).shape))
+    for view in reversed(views):
+        index = _through(view, index, space.domain)
+    return index
+
+
+def _views_between(node: torch.fx.Node, product: torch.fx.Node, seen: set[torch.fx.Node]) -> list[torch.fx.Node] | None:
+    """The views on a way from a node up to the product, the nearest first; None where there is no way."""
+    if node is product:
+        return []
+    if node in seen or node.op != "call_function" or base_of(node) == "getitem":
+        return None
+    seen.add(node)
+    own = [node] if base(node) in ops.VIEWS else []
+    for source in [first_input(node)] if own else node.all_input_nodes:
+        alike = bool(own) or fake(source).shape == fake(node).shape
+        above = _views_between(source, product, seen) if alike else None
+        if above is not None:
+            return own + above
+    return None
+
+
+def _through(view: torch.fx.Node, index: Index, domain: Domain) -> Index:
+    """The index into a view for an index into what it is of."""
+    old, new, a = tuple(fake(first_input(view)).shape), tuple(fake(view).shape), bind(view)
+    if base(view) in ("t", "numpy_T"):
+        return tuple(reversed(index))
+    if base(view) == "permute":
+        return tuple(index[d] for d in a["dims"])
+    if base(view) == "transpose":
+        order = list(range(len(old)))
+        order[a["dim0"]], order[a["dim1"]] = order[a["dim1"]], order[a["dim0"]]
+        return tuple(index[d] for d in order)
+    if base(view) in ("slice", "select"):
+        raise Unsupported("a part of a product's result")
+    return reshape(index, old, new, domain)
+
+
+def _store(builder: Builder, frame: Frame, node: torch.fx.Node, index: Index) -> Store:
     tensor = fake(node)
     dtype, shape = dtype_of(tensor), tuple(tensor.shape)
-    index = frame.index(shape)
     value = builder.settled(node, index)
     value = to_store(builder, value, dtype)
     if value.columns and math.prod(shape) != frame.domain.rows * frame.domain.width:

@@ -89,6 +89,18 @@ def test_one_kernel_for_a_product_and_the_row_behind_it() -> None:
         assert not made.kept
 
 
+def test_heads_are_stored_where_they_belong_by_the_products_kernel() -> None:
+    for text in (
+        BEHIND["heads"].format(d="f16"),
+        "x: f16[2, 9, 32]\nw: f16[32, 64]\nreturn torch.relu((x @ w).view(2, 9, 4, 16).permute(2, 0, 3, 1)) + 1\n",
+        "q: f16[2, 4, 18, 32]\nk: f16[2, 4, 18, 32]\nreturn torch.tanh((q @ k.transpose(-1, -2)).transpose(1, 2))\n",
+    ):
+        made = generate(lower(parse(text)))
+        assert [s.form for s in made.sources] == ["product"]
+        assert not made.kept
+        assert_as_exact_as_eager(text, generated)
+
+
 def test_integers_are_multiplied_exactly() -> None:
     text = "x: i8[32, 64]\nw: i8[64, 32]\ns: f32[32, 1]\nreturn torch._int_mm(x, w).float() * s\n"
     made = generate(lower(parse(text)))
