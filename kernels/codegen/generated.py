@@ -65,8 +65,8 @@ class Kernel:
     Its file is loaded at the first call: to ask whether kernels can be generated loads none.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, into: int | None = None) -> None:
+        self.source, self.into = source, into  # the input in whose place the output may come: nobody else has it
         self.__name__ = source.kernel
         self._checked = False
         self._held_apart = interpreting() or not source.operands
@@ -82,6 +82,9 @@ class Kernel:
             self._check(given[: len(self.source.inputs)])
         if self._held_apart:
             return self._interpreted(given)
+        if self.into is not None:
+            self._launch(*given, given[self.into])
+            return (given[self.into],)
         outputs: tuple[torch.Tensor, ...] = self._run(*given)
         return outputs
 
@@ -314,7 +317,7 @@ class _Assembly:
             if piece.source.seeded:
                 self.seed = self.seed or self.new.call_function(draw_seed, ())
                 arguments.append(self.seed)
-            call = self.new.call_function(Kernel(piece.source), tuple(arguments))
+            call = self.new.call_function(Kernel(piece.source, self.into(piece)), tuple(arguments))
             for i, stored in enumerate(piece.stored):
                 if self.home[stored] is piece:
                     self.made[stored] = self.new.call_function(operator.getitem, (call, i))
@@ -325,6 +328,19 @@ class _Assembly:
         if node.op == "call_function" and node.target is not operator.getitem:
             if not is_view(node) and not is_fill(node):
                 self.kept.append(base(node))
+
+    def into(self, piece: Piece) -> int | None:
+        """The input that holds what the only output begins with, where it was written for this kernel alone, which adds."""
+        source = piece.source
+        if len(source.outputs) != 1 or source.outputs[0].start is None or len(source.arguments) > len(source.operands):
+            return None
+        output, start = source.outputs[0], source.outputs[0].start
+        for place, (name, operand) in enumerate(zip(source.inputs, source.operands, strict=True)):
+            alike = (operand.dtype, operand.shape, operand.strides) == (output.dtype, output.shape, output.strides)
+            alone = list(operand.node.users) == [piece.stored[0]] and operand.node in self.home
+            if name == start.operand and start.view is None and alike and alone:
+                return place
+        return None
 
 
 @dataclass(frozen=True, slots=True)

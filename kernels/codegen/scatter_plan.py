@@ -38,8 +38,9 @@ def scattered(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
     a = bind(node)
     indices = a["indices"] if base(node) == "index_put" else [a["index"]]
     given = [*indices, a.get("src"), a.get("value"), a.get("values")]
-    start = [a["self"]] if constant(a["self"]) is not None else []
-    return [n for n in (*given, *start) if isinstance(n, torch.fx.Node)]
+    if constant(a["self"]) is not None:
+        return [n for n in (*given, a["self"]) if isinstance(n, torch.fx.Node)]
+    return [n for n in given if isinstance(n, torch.fx.Node) and n is not a["self"]]
 
 
 def how_of(node: torch.fx.Node) -> str:

@@ -59,6 +59,9 @@ def absorbed(graph: Graph, asked: Asked) -> Absorbed:
             if step in inside:
                 own[step] = new.node_copy(step, own.__getitem__)
         made[node] = new.node_copy(node, own.__getitem__)
+        for place, argument in enumerate(node.args):  # what is needed from memory stays what it is
+            if isinstance(argument, torch.fx.Node) and argument not in anchors[node]:
+                made[node].update_arg(place, made[argument])
         copies[made[node]] = tuple(own.maps[0].values())
     new.eliminate_dead_code()
     new.lint()

@@ -101,13 +101,19 @@ SEGMENT_FORMS: Mapping[Any, Callable[..., Any]] = {
 
 
 def with_segments(graph: Graph) -> Graph:
-    """The graph with scatters whose places are repeated in runs as reductions of those runs; itself without any."""
+    """The graph with scatters whose places are repeated in runs as reductions of those runs, and without scatters of a
+    number into nothing else; itself where there is neither.
+    """
     runs = {n: o for n in graph.module.graph.nodes if (o := _offsets(n)) is not None}
-    if not runs:
+    needless = {n for n in graph.module.graph.nodes if _is_needless(n)}
+    if not runs and not needless:
         return graph
     new = torch.fx.Graph()
     made: dict[torch.fx.Node, Any] = {}
     for node in graph.module.graph.nodes:
+        if node in needless:
+            made[node] = made[bind(node)["self"]]
+            continue
         made[node] = new.node_copy(node, made.__getitem__)
         if node in runs:
             made[node] = _segments(new, node, made, runs[node], graph.program.mode)
@@ -115,6 +121,13 @@ def with_segments(graph: Graph) -> Graph:
     new.lint()
     module = graph_module(graph.module, new)
     return graph_of(graph.region, graph.binding, graph.program, module, [name for name, _ in graph.inputs])
+
+
+def _is_needless(node: torch.fx.Node) -> bool:
+    """It sets places of a tensor to the number that all of it is."""
+    if base_of(node) != "scatter" or "value" not in (a := bind(node)):
+        return False
+    return constant(a["self"]) == a["value"] and fake(a["self"]).dtype == fake(node).dtype
 
 
 HOW = {"scatter_add": ("sum", 0.0), "amax": ("max", -math.inf), "amin": ("min", math.inf)}

@@ -155,7 +155,9 @@ def _started(store: Store, tensors: Mapping[str, str]) -> list[str]:
     if start.view is not None:
         shape, strides, offset = start.view
         source = f"{source}.as_strided({shape}, {strides}, {source}.storage_offset() + {offset})"
-    return [f"    {target}.copy_({source})"]
+    if start.view is not None:
+        return [f"    {target}.copy_({source})"]
+    return [f"    if {target}.data_ptr() != {source}.data_ptr():", f"        {target}.copy_({source})"]
 
 
 def _launch(plan: Plan, kernel: str, done: Body, tensors: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kernels.codegen.generated import generate, trained
+from kernels.codegen.generated import Kernel, generate, trained
 from kernels.measure.candidate.reference import reference
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
@@ -174,3 +174,24 @@ def test_a_bag_and_its_backward_are_generated() -> None:
     made(mine, i, OFFSETS)[0].square().sum().backward()
     torch.nn.functional.embedding_bag(i, plain, OFFSETS[:-1], mode="mean").square().sum().backward()
     torch.testing.assert_close(mine.grad, plain.grad)
+
+
+@pytest.mark.parametrize(("source", "taken"), [("x", True), ("torch.sigmoid(t)", True), ("u", False), ("u * 2", True)])
+def test_what_a_scatter_adds_to_is_taken_over_where_nobody_else_needs_it(source: str, taken: bool) -> None:
+    region = parse(
+        "t: f32[9, 12]\nx: f32[9, 12]\ni: i64[9, 12].below(9)\nu = torch.tanh(t)\n"
+        f"y = u.scatter_add(0, i, {source})\nreturn y * 2\n"
+    )
+    made = generate(lower(region))
+    kernels = [n.target for n in made.module.graph.nodes if isinstance(n.target, Kernel)]
+    assert any(k.into is not None for k in kernels) == taken
+    for kernel in kernels:
+        kernel._held_apart = False  # as on a GPU
+    values = inputs_of(region)
+    for _ in range(2):
+        torch.testing.assert_close(made.module(*values)[0], program(region).module(*values)[0])
+
+
+def test_a_number_set_where_all_is_that_number_is_no_kernel() -> None:
+    text = SCATTERS["mean of rows"].format(d="f32")
+    assert [s.form for s in generate(lower(parse(text))).sources].count("flat") == 3  # sum, count, quotient
