@@ -330,7 +330,7 @@ class _Assembly:
                 self.kept.append(base(node))
 
     def into(self, piece: Piece) -> int | None:
-        """The input that holds what the only output begins with, where it was written for this kernel alone, which adds."""
+        """The input that holds what the only output begins with, where it was written for this adding kernel alone."""
         source = piece.source
         if len(source.outputs) != 1 or source.outputs[0].start is None or len(source.arguments) > len(source.operands):
             return None
