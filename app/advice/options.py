@@ -236,7 +236,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         return [Option(alternative)]
     kernels = [_own(facts, kernel, device, rates) for kernel in facts.kernels]
     fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
-    if fused and not facts.not_generated:
+    if (fused or facts.taken.operations) and not facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
@@ -253,7 +253,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
             predicted = predict.triton(facts, device, True, rates)
             note = "forward and backward, to be written"
             kernels.append(_write_option(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
-    elif (several or unrolled or not kernels) and one_kernel(facts, device):
+    elif (several or unrolled or not kernels) and not facts.taken.whole and one_kernel(facts, device):
         predicted = predict.triton(facts, device, True, rates)
         kernels.append(
             _write_option(

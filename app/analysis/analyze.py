@@ -16,7 +16,7 @@ from app.atlas.price import Total, compiled
 from app.atlas.shipped import basis_of
 from app.estimate.basis import PredictionBasis, prediction_basis
 from app.estimate.compiled_bytes import replaces_attention
-from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts
+from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts, Taken
 from app.estimate.irregularity import Irregularity, irregularity
 from app.estimate.rates import Rates
 from app.estimate.region_features import attention_density, hidden_share, region_facts, rewritten_to_sdpa, shape_facts
@@ -139,7 +139,9 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         "hidden_share": hidden_share(written),
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
-    more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape)
+    taken = Taken(tried.taken, bool(tried.taken) and tried.launches == 1 and not tried.kept)
+    more["taken"] = taken
+    more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape, taken)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0), c.part) for c in own if c.available)
     card = find_device(host.gpu)
     more["packages_known"] = card is not None and card.name == device.name

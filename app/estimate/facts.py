@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from app.atlas.price import Total
 from app.atlas.shipped import Launched
 from profiler.oracle.model import Prediction, Recompiles
-from profiler.region.graph.cost_model import Cost
+from profiler.region.graph.cost_model import Cost, KernelCost
 
 if TYPE_CHECKING:
     from profiler.trace.analyze.compile_blockers import CompileBlocker
@@ -117,6 +117,20 @@ class KernelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """Operations that the generator writes a kernel for where torch.compile calls a library or aten.
+
+    whole: with them it makes one kernel of all of the region.
+    """
+
+    operations: frozenset[str] = frozenset()
+    whole: bool = False
+
+
+NOTHING_TAKEN = Taken()
+
+
+@dataclass(frozen=True, slots=True)
 class ShapeFacts:
     """The region at one binding of its sizes. calls: how often per step at this binding.
 
@@ -141,6 +155,17 @@ class ShapeFacts:
 
     def operation(self, name: str) -> OperationFacts | None:
         return next((o for o in self.operations if o.name == name), None)
+
+    def generated(self, taken: Taken) -> tuple[KernelCost, ...]:
+        """The fused region's kernels, with what the generator takes of its calls as kernels that are generated."""
+        kernels, operations = self.cost.kernels, taken.operations
+        if taken.whole:
+            names = tuple(name for k in kernels for name in k.operations)
+            ideal, flops = self.cost.ideal, sum(k.flops for k in kernels)
+            return (KernelCost("generated", "fused", names, ideal.bytes_read, ideal.bytes_written, flops),)
+        return tuple(
+            replace(k, kind="fused") if k.operations and operations.issuperset(k.operations) else k for k in kernels
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +195,14 @@ class FusionGap:
     launches: int = 0
 
     @staticmethod
-    def between(launches: int, bytes_written: int, bytes_between: int, shape: ShapeFacts) -> FusionGap:
+    def between(
+        launches: int, bytes_written: int, bytes_between: int, shape: ShapeFacts, taken: Taken = NOTHING_TAKEN
+    ) -> FusionGap:
         """What the generator makes, compared with the region's fused cost at the same sizes. Never negative.
 
-        bytes_between: what its kernels read of each other's results.
+        bytes_between: what its kernels read of each other's results. taken: calls in that cost which it fuses.
         """
-        groups = [k for k in shape.cost.kernels if k.kind == "fused"]
+        groups = [k for k in shape.generated(taken) if k.kind == "fused"]
         written, more = sum(k.bytes_written for k in groups), max(0, launches - len(groups))
         if not written or not launches:
             return FusionGap(launches=more)
@@ -194,9 +221,10 @@ class RegionFacts:
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
     "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
-    was not asked; generated_lines: of code that it writes; apart: what it does not fuse. kernels: this project's own
-    that compute all of it. hidden_share: of the products' FLOPs, those of scores that masks of positions
-    hide. attention_density: share of the scores of its attention that any call has to look at, half in
+    was not asked; generated_lines: of code that it writes; apart: what it does not fuse; taken: what it fuses where
+    torch.compile makes a call. kernels: this project's own that compute all of it. hidden_share: of the products' FLOPs,
+    those of scores that masks of positions hide. attention_density: share of its attention's scores that any call has
+    to look at, half in
     causal order. sdpa: operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that
     moves. obstacles: what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its
     trace shows. prediction, recompiles: the oracle's answers, None where it was not asked or had none. compiled_total:
@@ -236,6 +264,7 @@ class RegionFacts:
     not_generated: str = ""
     generated_lines: int = 0
     apart: FusionGap = FusionGap()
+    taken: Taken = NOTHING_TAKEN
     kernels: tuple[Kernel, ...] = ()
     attention_density: float = 1.0
     hidden_share: float = 0.0

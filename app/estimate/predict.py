@@ -23,7 +23,7 @@ from app.estimate.eager_time import (
     operation_times,
     sureness,
 )
-from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts
+from app.estimate.facts import NOTHING_TAKEN, Cover, FusionGap, Kernel, RegionFacts, ShapeFacts, Taken
 from app.estimate.fused_time import (
     UNROLLED,
     arithmetic_us,
@@ -221,7 +221,7 @@ def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTE
         time=lambda s: (
             written_us(s, device, rates, facts.attention_density)
             if whole
-            else (factor or 1.0) * generated_us(s, device, rates, facts.apart)
+            else (factor or 1.0) * generated_us(s, device, rates, facts.apart, facts.taken)
         ),
         written=lambda c: c.ideal.bytes_written if whole else c.fused.bytes_written,
         launches=lambda s: (1 if whole else s.cost.fused.launches) * rates.times.fused_kernel,
@@ -343,14 +343,21 @@ def _gemv(shape: ShapeFacts) -> bool:
     return bool(gemms) and all(min(g.m, g.n) == 1 for g in gemms)
 
 
-def generated_us(shape: ShapeFacts, device: Device, rates: Rates = FITTED, apart: FusionGap = TOGETHER) -> float:
+def generated_us(
+    shape: ShapeFacts,
+    device: Device,
+    rates: Rates = FITTED,
+    apart: FusionGap = TOGETHER,
+    taken: Taken = NOTHING_TAKEN,
+) -> float:
     """µs of the generated kernels, one for each fused group; matrix products stay with the library.
 
-    apart: what the generator writes and reads between kernels where torch.compile does not.
+    apart: what the generator writes and reads between kernels where torch.compile does not. taken: what it fuses
+    where torch.compile makes a call.
     """
-    start = rates.times.fused_kernel
-    together = call_us(rates) + kernels_us(shape, shape.cost.kernels, device, rates.generated, rates, start)
-    between = (apart.written + apart.read) * sum(k.bytes_written for k in shape.cost.kernels if k.kind == "fused")
+    start, kernels = rates.times.fused_kernel, shape.generated(taken)
+    together = call_us(rates) + kernels_us(shape, kernels, device, rates.generated, rates, start)
+    between = (apart.written + apart.read) * sum(k.bytes_written for k in kernels if k.kind == "fused")
     return together + apart.launches * start + bytes_us(between, rates.generated.pointwise, device)
 
 

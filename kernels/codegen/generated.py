@@ -1,10 +1,11 @@
 """Triton kernels written from a region: `triton:generated`.
 
 Every fused group of the region's aten graph becomes one generated kernel, or a few where one cannot hold it: reductions
-over other axes, few long rows, outputs of other sizes. Every other operation stays the aten call it is; a product with
-a tail is torch.mm and a generated tail. A region with gradients becomes two halves, forward and backward. Random
-numbers come from one seed a call. What the generator does not know raises Unsupported with the reason: nothing falls
-back silently.
+over other axes, few long rows, outputs of other sizes. Scatters and reductions of runs of rows are kernels of their
+own, with the steps in front of them. So are matrix products with steps in front or a group behind, where that pays
+(`graph/products.py`); any other is torch.mm and a generated tail. Every other operation stays the aten call it is. A
+region with gradients becomes two halves, forward and backward. Random numbers come from one seed a call. What the
+generator does not know raises Unsupported with the reason: nothing falls back silently.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
@@ -20,17 +21,24 @@ from typing import Any, cast
 import torch
 import torch.fx
 
+from kernels.codegen.anchors import Anchors
 from kernels.codegen.budget import Budget
 from kernels.codegen.expressions import ops, random
+from kernels.codegen.graph.absorbing import absorbed
 from kernels.codegen.graph.forward_backward_split import halves
 from kernels.codegen.graph.joining import joined
+from kernels.codegen.graph.own_operations import own, taken
 from kernels.codegen.graph.prepare import apart, prepare
+from kernels.codegen.graph.products import prologue
+from kernels.codegen.graph.segment_forms import with_segments
 from kernels.codegen.graph.split import split
 from kernels.codegen.index import Unsupported
 from kernels.codegen.nodes import base, is_fill
 from kernels.codegen.pieces import Piece, Pieces, node_names
 from kernels.codegen.plan import is_view
+from kernels.codegen.scatter_plan import scattered
 from kernels.codegen.seeds import draw_seed
+from kernels.codegen.segment_plan import in_front
 from kernels.codegen.text import source as files
 from kernels.codegen.text.source import Source
 from profiler.region.graph import fusion
@@ -38,7 +46,9 @@ from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph
 from profiler.region.model import ITEMSIZE
 
-INTERPRETER_DTYPES = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
+INTERPRETER_DTYPES = dict.fromkeys(
+    (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2), torch.float32
+)
 """The interpreter cuts f32 to bf16 instead of rounding: there a kernel stores f32 and torch rounds."""
 
 
@@ -55,8 +65,8 @@ class Kernel:
     Its file is loaded at the first call: to ask whether kernels can be generated loads none.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, into: int | None = None) -> None:
+        self.source, self.into = source, into  # the input in whose place the output may come: nobody else has it
         self.__name__ = source.kernel
         self._checked = False
         self._held_apart = interpreting() or not source.operands
@@ -72,6 +82,9 @@ class Kernel:
             self._check(given[: len(self.source.inputs)])
         if self._held_apart:
             return self._interpreted(given)
+        if self.into is not None:
+            self._launch(*given, given[self.into])
+            return (given[self.into],)
         outputs: tuple[torch.Tensor, ...] = self._run(*given)
         return outputs
 
@@ -203,7 +216,7 @@ def generate(graph: Graph) -> Generated:
 
 def trained(graph: Graph) -> Trained:
     """A region with gradients as two modules. Raises Unsupported where either cannot be generated."""
-    graph = apart(prepare(graph))
+    graph = own(apart(prepare(graph)))
     random.number_streams(graph.module)
     parts = halves(graph)
     forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
@@ -213,17 +226,35 @@ def trained(graph: Graph) -> Trained:
 
 
 def _assembled(graph: Graph, seed_given: bool = False) -> Generated:
-    graph = apart(split(graph))
+    graph = split(with_segments(graph))
+    with_steps = absorbed(graph, _anchored)
+    graph = own(apart(with_steps.graph))
+    names = node_names(graph)
+    lines = {i: text.strip() for i, text in enumerate(graph.region.source.splitlines(), 1)}
+    pieces = Pieces(names, lines, Budget())
+    anchors = Anchors(graph.module, with_steps.steps, pieces)
     groups = [_members(graph, g) for g in fusion.groups(graph, split=False) if g.fused]
-    if not groups:
+    groups = [kept for group in groups if (kept := [n for n in group if n not in anchors.inside])]
+    left = anchors.with_groups(joined(graph.module, groups))
+    if not left and not anchors.done:
         raise Unsupported("nothing in this region is pointwise or a reduction: there is no kernel to generate")
-    return _Assembly(graph, joined(graph.module, groups), seed_given).run()
+    done = [*anchors.done, *(piece for group in left for piece in pieces.of(group))]
+    inside = anchors.inside | {n for group in left for n in group}
+    return _Assembly(graph, names, done, inside, seed_given).run()
+
+
+def _anchored(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
+    """What a scatter, a product or a reduction of runs computes in front of it."""
+    return scattered(node) or prologue(node) or in_front(node)
 
 
 class _Assembly:
     """A new fx graph: kernels in the place of fused groups, everything else copied, in an order that runs."""
 
-    def __init__(self, graph: Graph, groups: Sequence[Sequence[torch.fx.Node]], seed_given: bool) -> None:
+    def __init__(
+        self, graph: Graph, names: Mapping[torch.fx.Node, str], pieces: Sequence[Piece], inside: set[torch.fx.Node],
+        seed_given: bool,
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.new = torch.fx.Graph()
         self.made: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -231,16 +262,12 @@ class _Assembly:
         self.kept: list[str] = []
         self.seed: torch.fx.Node | None = None
         self.seed_given = seed_given
-        self.names = node_names(graph)
-        lines = {i: text.strip() for i, text in enumerate(graph.region.source.splitlines(), 1)}
-        pieces = Pieces(self.names, lines, Budget())
+        self.names = names
         self.home: dict[torch.fx.Node, Piece] = {}  # what a kernel stores -> the kernel
-        self.inside: set[torch.fx.Node] = set()
-        for members in groups:
-            self.inside.update(members)
-            for piece in pieces.of(members):
-                self.sources.append(piece.source)
-                self.home.update({node: piece for node in piece.stored if node not in self.home})
+        self.inside = inside  # what kernels compute
+        for piece in pieces:
+            self.sources.append(piece.source)
+            self.home.update({node: piece for node in piece.stored if node not in self.home})
 
     def run(self) -> Generated:
         constants = torch.nn.Module()
@@ -290,7 +317,7 @@ class _Assembly:
             if piece.source.seeded:
                 self.seed = self.seed or self.new.call_function(draw_seed, ())
                 arguments.append(self.seed)
-            call = self.new.call_function(Kernel(piece.source), tuple(arguments))
+            call = self.new.call_function(Kernel(piece.source, self.into(piece)), tuple(arguments))
             for i, stored in enumerate(piece.stored):
                 if self.home[stored] is piece:
                     self.made[stored] = self.new.call_function(operator.getitem, (call, i))
@@ -302,13 +329,26 @@ class _Assembly:
             if not is_view(node) and not is_fill(node):
                 self.kept.append(base(node))
 
+    def into(self, piece: Piece) -> int | None:
+        """The input that holds what the only output begins with, where it was written for this adding kernel alone."""
+        source = piece.source
+        if len(source.outputs) != 1 or source.outputs[0].start is None or len(source.arguments) > len(source.operands):
+            return None
+        output, start = source.outputs[0], source.outputs[0].start
+        for place, (name, operand) in enumerate(zip(source.inputs, source.operands, strict=True)):
+            alike = (operand.dtype, operand.shape, operand.strides) == (output.dtype, output.shape, output.strides)
+            alone = list(operand.node.users) == [piece.stored[0]] and operand.node in self.home
+            if name == start.operand and start.view is None and alike and alone:
+                return place
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What generating gave. text: all kernels, "" where refused says why there are none.
 
     launches, bytes_written: of the generated kernels alone, without the calls that stayed. bytes_between: that one of
-    them reads and another has written.
+    them reads and another has written. kept: calls. taken: operations that they compute where torch.compile makes one.
     """
 
     text: str
@@ -316,6 +356,8 @@ class Attempt:
     launches: int = 0
     bytes_written: int = 0
     bytes_between: int = 0
+    kept: tuple[str, ...] = ()
+    taken: frozenset[str] = frozenset()
 
 
 def attempt(graph: Graph) -> Attempt:
@@ -324,7 +366,11 @@ def attempt(graph: Graph) -> Attempt:
         result = made(graph)
     except Unsupported as why:
         return Attempt("", str(why))
-    stored = [(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for s in result.sources for o in s.outputs]
+    operations = taken(graph)
+    called = {o.name for o in graph.operations if o.extern} - operations  # written as the library would write it
+    outputs = [o for s in result.sources for o in s.outputs if o.name not in called]
+    stored = [(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for o in outputs]
     sizes = dict(stored)
     between = sum(sizes.get(name, 0) for s in result.sources for name in s.inputs)
-    return Attempt(result.text, "", len(result.sources), sum(size for _, size in stored), between)
+    written = sum(size for _, size in stored)
+    return Attempt(result.text, "", len(result.sources), written, between, result.kept, operations)

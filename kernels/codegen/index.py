@@ -88,6 +88,11 @@ ZERO = Linear()
 Index = tuple[Linear, ...]
 
 
+def from_the_end(part: Linear, size: int) -> Linear:
+    """The same place of a dimension, counted from its other end."""
+    return Linear(size - 1) + part.scaled(-1)
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of a row-major tensor, in elements."""
     strides = []
@@ -144,6 +149,9 @@ def reshape(index: Index, new: Sequence[int], old: Sequence[int], domain: Domain
     """From an index into `new` to the index into `old`, two shapes of one contiguous element order."""
     if tuple(new) == tuple(old):
         return index
+    kept = [part for part, size in zip(index, new, strict=True) if size != 1]
+    if [n for n in new if n != 1] == [n for n in old if n != 1]:  # dimensions of one element come and go
+        return tuple(ZERO if size == 1 else kept.pop(0) for size in old)
     return spread(address(index, contiguous_strides(new)), old, domain)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,15 @@ import torch.fx
 
 from kernels.codegen.budget import ONE_KERNEL, Budget, TooLong
 from kernels.codegen.index import Unsupported
-from kernels.codegen.plan import is_view, plan, results
+from kernels.codegen.nodes import is_fill
+from kernels.codegen.plan import Plan, is_view, plan, results
+from kernels.codegen.product_plan import Product, plan_product
+from kernels.codegen.scatter_plan import plan_scatter
+from kernels.codegen.segment_plan import Segments, plan_segments
 from kernels.codegen.stages import stages
+from kernels.codegen.text import product, segments
 from kernels.codegen.text import source as files
+from kernels.codegen.text.shapes import Body, body
 from kernels.codegen.text.source import Source
 from profiler.region.graph.lowering import Graph
 
@@ -61,12 +68,40 @@ class Pieces:
         self.budget.spend(1 + len(nodes) // 10)
         made = plan(nodes, self.names, self.budget, wanted)
         self.budget.spend(ONE_KERNEL)
+        return self.written(made, nodes)
+
+    def written(self, made: Plan, nodes: Sequence[torch.fx.Node], shape: files.Shape = body) -> Piece:
+        """The plan's text. nodes: what it is called after."""
         labels = [label(n) for n in nodes if n.target is not operator.getitem]
         short = list(dict.fromkeys(name for name in labels if name.isidentifier()))[:5]
         kernel = "generated_" + "_".join(short or ["kernel"])
         by_name = {name: node for node, name in self.names.items()}
         stored = tuple(by_name[s.name] for s in made.stores)
-        return Piece(files.write(made, ", ".join(dict.fromkeys(labels)), kernel, self.lines), stored)
+        return Piece(files.write(made, ", ".join(dict.fromkeys(labels)), kernel, self.lines, shape), stored)
+
+    def scatter(self, node: torch.fx.Node, steps: Sequence[torch.fx.Node]) -> Piece:
+        """One kernel for a scatter and the steps in front of it. Raises Unsupported with the reason."""
+        self.budget.spend(ONE_KERNEL + len(steps))
+        made = plan_scatter(node, steps, self.names, self.budget)
+        return self.written(made, [*_told(steps), node])
+
+    def product(
+        self, node: torch.fx.Node, steps: Sequence[torch.fx.Node], behind: Sequence[torch.fx.Node] = ()
+    ) -> Piece:
+        """One kernel for a product, the steps in front of it and a group behind it. Raises Unsupported."""
+        self.budget.spend(ONE_KERNEL + len(steps) + len(behind))
+        made = plan_product(node, steps, behind, self.names, self.budget)
+        shape = functools.partial(_product_body, made)
+        return self.written(made.plan, [*_told(steps), node, *behind], shape)
+
+    def segments(
+        self, node: torch.fx.Node, steps: Sequence[torch.fx.Node], behind: Sequence[torch.fx.Node] = ()
+    ) -> Piece:
+        """One kernel for a reduction of runs, the steps in front of it and a group behind it. Raises Unsupported."""
+        self.budget.spend(ONE_KERNEL + len(steps) + len(behind))
+        made = plan_segments(node, steps, behind, self.names, self.budget)
+        shape = functools.partial(_segments_body, made)
+        return self.written(made.plan, [*_told(steps), node, *behind], shape)
 
     def runs(self, nodes: Sequence[torch.fx.Node], reason: Unsupported) -> list[Piece]:
         """The longest run of operations that fits in one kernel, then the rest. reason: why all of them do not."""
@@ -91,6 +126,18 @@ class Pieces:
             else:
                 raise reason
         return done
+
+
+def _told(steps: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    return [s for s in steps if not is_fill(s) and not is_view(s)]
+
+
+def _product_body(made: Product, _: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
+    return product.body(made, parameters, lines)
+
+
+def _segments_body(made: Segments, _: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
+    return segments.body(made, parameters, lines)
 
 
 def label(node: torch.fx.Node) -> str:

@@ -12,9 +12,9 @@ import torch.fx
 
 from kernels.codegen.budget import Budget, TooLong
 from kernels.codegen.expressions import ops
-from kernels.codegen.expressions.reductions import reduced_over
+from kernels.codegen.expressions.reductions import reduced_over, written_out
 from kernels.codegen.expressions.rules import compute
-from kernels.codegen.expressions.values import Builder, Operand, Value
+from kernels.codegen.expressions.values import Builder, Operand, Value, to_store
 from kernels.codegen.index import (
     Domain,
     Index,
@@ -22,19 +22,43 @@ from kernels.codegen.index import (
     Split,
     Unsupported,
     address,
+    column,
     contiguous_strides,
+    from_the_end,
+    reshape,
     row,
     spread,
     whole,
 )
-from kernels.codegen.nodes import base, dtype_of, fake
+from kernels.codegen.nodes import base, bind, dtype_of, fake
 
 MAX_SPLITS = 8
+PLACED = frozenset({"argmax", "argmin", *ops.SCANS, *ops.PICKS})
+"""Operations for which the order of the columns is that of the dimensions."""
+ROUNDED = (torch.bfloat16, torch.float16, torch.bool)
+"""Results for which a quotient may be a little off: no step of a quantised one, which a little can change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What an output holds before the kernel: a number everywhere, or an operand, or a view of it.
+
+    view: shape, strides and offset within the operand's memory.
+    """
+
+    number: float | int | bool | None = None
+    operand: str = ""
+    view: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One output: its name, the value, where each element goes, and the tensor to allocate."""
+    """One output: its name, the value, where each element goes, and the tensor to allocate.
+
+    how: "" for a plain store; add, max, min or set at places that were read: `where` plus each of `spots` times its
+    step, into an output that holds `start` before. within: whether such a place is one of the output's. count: `value`
+    times how often a place occurs, where `chosen` holds.
+    """
 
     name: str
     value: Value
@@ -42,6 +66,13 @@ class Store:
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    guard: Value | None = None  # stored only where this holds
+    how: str = ""
+    spots: tuple[Value, ...] = ()
+    steps: tuple[int, ...] = ()
+    within: Value | None = None
+    chosen: Value | None = None
+    start: Start | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +91,7 @@ class Plan:
     def wide_addresses(self) -> bool:
         """Some element lies 2^31 elements or more into its tensor, or some number that counts places is as large."""
         reach = [o.reach for o in self.operands.values()] + [x.furthest(self.domain) for x in self.linears]
+        reach += [sum((n - 1) * t for n, t in zip(s.shape, s.strides, strict=True)) for s in self.stores if s.how]
         return max([self.domain.rows * self.domain.width, *reach]) >= 2**31
 
     @property
@@ -139,7 +171,7 @@ def plan(
     wanted = results(members) if wanted is None else wanted
     if not wanted:
         raise Unsupported("nothing that is used elsewhere")
-    precise = any(fake(n).dtype in (torch.float32, torch.float64) for n in wanted)
+    precise = not all(fake(n).dtype in ROUNDED for n in wanted)
     if not any(fake(n).numel() for n in wanted):
         return _empty(wanted, names)
     frames = _frames(members, wanted)
@@ -165,12 +197,19 @@ def _empty(wanted: Sequence[torch.fx.Node], names: Mapping[torch.fx.Node, str]) 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A domain and the order of the dimensions of the shape it stands for, outermost in memory first."""
+    """A domain and the order of the dimensions of the shape it stands for, outermost in memory first.
+
+    flipped: the columns are walked from their end, for scans that run backwards. picked: how many elements of each row
+    another output has, 0 where there is none. columns: the dimensions that are reduced, in the order of their walk.
+    """
 
     domain: Domain
     shape: tuple[int, ...]
     order: tuple[int, ...]
     reduces: bool
+    flipped: bool = False
+    picked: int = 0
+    columns: tuple[int, ...] = ()
 
     def index(self, shape: tuple[int, ...]) -> Index:
         """The index into an output of this shape for each point of the domain."""
@@ -178,19 +217,44 @@ class Frame:
         if count == self.domain.rows * self.domain.width and count == math.prod(self.shape):
             parts = spread(whole(self.domain), [self.shape[d] for d in self.order], self.domain)
             index = tuple(parts[self.order.index(d)] for d in range(len(self.shape)))
+            if self.flipped:
+                index = self.turned(index)
             if shape == self.shape:
                 return index
             return spread(address(index, contiguous_strides(self.shape)), shape, self.domain)
+        if self.picks(shape):
+            kept = self.order[:-1]
+            rows = dict(zip(kept, spread(row(self.domain), [self.shape[d] for d in kept], self.domain), strict=True))
+            return tuple(rows.get(d, column(self.domain)) for d in range(len(shape)))
         if self.reduces and count == self.domain.rows:
-            return spread(row(self.domain), shape, self.domain)
+            kept = self.order[: len(self.order) - len(self.columns)]
+            if list(kept) == sorted(kept):
+                return spread(row(self.domain), shape, self.domain)
+            parts = spread(row(self.domain), [self.shape[d] for d in kept], self.domain)
+            own = tuple(parts[kept.index(d)] for d in sorted(kept))
+            return reshape(own, [self.shape[d] for d in sorted(kept)], shape, self.domain)
         raise Unsupported("outputs of different shapes in one kernel")
+
+    def turned(self, index: Index) -> Index:
+        """The index with the walked dimension counted from its end."""
+        last = self.order[-1]
+        return (*index[:last], from_the_end(index[last], self.shape[last]), *index[last + 1 :])
+
+    def picks(self, shape: tuple[int, ...]) -> bool:
+        """A tensor of this shape has the picked elements of each row."""
+        if not self.picked:
+            return False
+        last = self.order[-1]
+        return shape == (*self.shape[:last], self.picked, *self.shape[last + 1 :])
 
 
 def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -> list[Frame]:
     """Domains to try: the reductions' rows and columns, or the largest output in the order of its memory."""
-    frames = []
+    frames: list[Frame] = []
+    flipped: list[Frame] = []
+    in_memory: list[Frame] = []
     for node in members:
-        if node.target is operator.getitem or base(node) not in ops.REDUCTIONS:
+        if node.target is operator.getitem or base(node) not in ops.ROWWISE:
             continue
         shape, dims = reduced_over(node)
         if not math.prod(shape):
@@ -198,13 +262,39 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
         kept = tuple(d for d in range(len(shape)) if d not in dims)
         rows, columns = [shape[d] for d in kept], [shape[d] for d in dims]
         domain = Domain((*rows, *columns) if dims else (*rows, 1), max(1, len(columns)))
-        frames.append(Frame(domain, shape, (*kept, *dims), reduces=True))
-    if not frames:
-        top = max(wanted, key=lambda n: fake(n).numel())
+        picked = bind(node)["k"] if base(node) == "topk" and dims else 0
+        frame = Frame(domain, shape, (*kept, *dims), True, picked=0 if [picked] == columns else picked, columns=dims)
+        if base(node) not in PLACED:
+            in_memory.append(_as_in_memory(frame, kept, node))
+        frames.append(frame)
+        if base(node) in ops.SCANS and dims:
+            flipped.append(replace(frames[-1], flipped=True))
+    rowwise = [n for n in members if n.target is not operator.getitem and base(n) in ops.ROWWISE]
+    pointwise: list[Frame] = []
+    top = max(wanted, key=lambda n: fake(n).numel())
+    # Rows of few elements are written out where nothing is given for each of these.
+    if all(written_out(n) and fake(n).numel() == fake(top).numel() for n in rowwise):
         shape, strides = tuple(fake(top).shape), fake(top).stride()
         order = tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
-        frames.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
-    return list(dict.fromkeys(frames))
+        pointwise.append(Frame(Domain(tuple(shape[d] for d in order) or (1,)), shape, order, reduces=False))
+    picking = [f for f in frames if f.picked]  # these know what the others know
+    first = picking or (in_memory if len(in_memory) == len(frames) else [])
+    return list(dict.fromkeys([*pointwise, *first, *frames, *flipped]))
+
+
+def _as_in_memory(frame: Frame, kept: tuple[int, ...], node: torch.fx.Node) -> Frame:
+    """The frame with its rows and columns in the order in which they lie in memory."""
+    source = next(n for n in node.all_input_nodes if tuple(fake(n).shape) == frame.shape)
+    strides = fake(source).stride()
+
+    def ordered(dims: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(dims, key=lambda d: (-strides[d], d)))
+
+    rows, columns = ordered(kept), ordered(frame.columns)
+    if (rows, columns) == (kept, frame.columns):
+        return frame
+    sizes = tuple(frame.shape[d] for d in (*rows, *columns)) + ((1,) if not columns else ())
+    return replace(frame, domain=Domain(sizes, frame.domain.columns), order=(*rows, *columns), columns=columns)
 
 
 def _settled(
@@ -217,16 +307,19 @@ def _settled(
 ) -> Plan:
     """Build the values; where a reshape asks for it, split a dimension and start again."""
     for _ in range(MAX_SPLITS):
-        builder = Builder(inside, frame.domain, dict(names), precise, compute, budget)
+        walked = tuple(sorted(frame.columns).index(d) for d in frame.columns)
+        builder = Builder(
+            inside, frame.domain, dict(names), precise, compute, budget, picked=frame.picked, walked=walked
+        )
         try:
             stores = [_store(builder, frame, node) for node in wanted]
         except Split as split:
             frame = replace(frame, domain=frame.domain.split(split.dim, split.inner))
             continue
-        used = _used(builder.values, [s.value for s in stores])
-        operands = {v.operand: builder.operands[v.operand] for v in used if v.kind == "load"}
-        done = Plan(frame.domain, used, tuple(stores), operands, tuple(builder.helpers), frame.reduces)
-        return _merged(done)
+        needed = used(builder.values, [v for s in stores for v in (s.value, s.guard) if v is not None])
+        operands = {v.operand: builder.operands[v.operand] for v in needed if v.kind == "load"}
+        done = Plan(frame.domain, needed, tuple(stores), operands, tuple(builder.helpers), frame.reduces)
+        return merged(done)
     raise Unsupported("too many different reshapes")
 
 
@@ -234,16 +327,17 @@ def _store(builder: Builder, frame: Frame, node: torch.fx.Node) -> Store:
     tensor = fake(node)
     dtype = dtype_of(tensor)
     index = frame.index(tuple(tensor.shape))
-    value = builder.settled(node, index)
-    if value.text == f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})":
-        value = value.args[0]  # the store rounds
+    guard = builder.first_picked() if frame.picks(tuple(tensor.shape)) else None
+    value = builder.settled(node, index, () if guard is None else (guard,))
+    value = to_store(builder, value, dtype)
     where = address(index, tensor.stride())
     if value.columns and not any(d >= frame.domain.first_column for d, _ in where.terms) and frame.domain.width > 1:
         raise Unsupported("a value of every column where a row has one")
-    return Store(builder.names[node], value, where, dtype, tuple(tensor.shape), tuple(tensor.stride()))
+    return Store(builder.names[node], value, where, dtype, tuple(tensor.shape), tuple(tensor.stride()), guard)
 
 
-def _used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]:
+def used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]:
+    """Those of `values` that `wanted` are computed from, in order."""
     seen: set[int] = set()
     pending = list(wanted)
     while pending:
@@ -256,7 +350,7 @@ def _used(values: Sequence[Value], wanted: Sequence[Value]) -> tuple[Value, ...]
     return tuple(v for v in values if id(v) in seen)
 
 
-def _merged(plan: Plan) -> Plan:
+def merged(plan: Plan) -> Plan:
     """Drop dimensions of size 1 and join neighbours that every address walks through as one."""
     domain = plan.domain
     linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]

@@ -38,8 +38,8 @@ class Stage:
 
 
 def is_reduction(node: torch.fx.Node) -> bool:
-    """One of ops.REDUCTIONS, whose result takes a walk over its operand."""
-    return node.op == "call_function" and node.target is not operator.getitem and base(node) in ops.REDUCTIONS
+    """One of ops.ROWWISE, whose result takes a walk over its operand."""
+    return node.op == "call_function" and node.target is not operator.getitem and base(node) in ops.ROWWISE
 
 
 def signature(node: torch.fx.Node) -> Signature:

@@ -49,8 +49,7 @@ def kernel_of(source: Source) -> Any:
 def signature_of(source: Source) -> dict[str, str]:
     """Argument types of a generated kernel, by its parameter names in order."""
     function = kernel_of(source)
-    types = [o.dtype for o in source.operands] + [s.dtype for s in source.outputs]
-    found = {name: f"*{ELEMENTS[t]}" for name, t in zip(function.arg_names, types, strict=False)}
+    found = {name: f"*{ELEMENTS[t]}" for name, t in zip(function.arg_names, source.arguments, strict=False)}
     return {**found, "seed": "i32"} if source.seeded else found
 
 
@@ -79,6 +78,29 @@ def test_generated_kernels_do_not_spill_and_load_whole_vectors(text: str) -> Non
         assert loads
         assert not [load for load in loads if "16" in load.replace("128", "")], (item.constants, loads)
         assert any("128" in load for load in loads)
+
+
+AROUND_CALLS = {
+    "dequantised weight": "x: bf16[16, 1024]\nw: i8[4096, 1024]\ns: bf16[4096]\nreturn (x @ w.to(bf16).t()) * s\n",
+    "product and softmax": "x: bf16[4096, 128]\nw: bf16[128, 64]\nreturn softmax((x @ w).float(), -1)\n",
+    "counts": "i: i64[65536].below(8)\nreturn zeros(8, dtype=f32).index_add(0, i, ones(65536, dtype=f32))\n",
+    "amax": "x: f32[4096, 64]\ni: i64[4096].below(99)\n"
+    "return full((99, 64), float('-inf')).scatter_reduce(0, i[:, None].expand(-1, 64), x, 'amax')\n",
+    "bags": "t: bf16[999, 64]\ni: i64[4096].below(999)\no: i64[65].offsets(4096)\n"
+    "return F.embedding_bag(i, t, o[:-1], mode='max')\n",
+    "8-bit floats": "x: f32[4096, 512]\ny = (x * 3).to(f8e4m3)\nreturn y, y.float() * 2, torch.round(x).to(i8)\n",
+}
+
+
+@pytest.mark.parametrize("name", AROUND_CALLS)
+def test_kernels_around_scatters_and_products_compile_and_do_not_spill(name: str) -> None:
+    (source,) = generate(lower(parse(AROUND_CALLS[name]))).sources
+    function, signature = kernel_of(source), signature_of(source)
+    constants, warps = source.constants[-1]
+    item = compile_for(function, signature, dict(constants), "sm_90", warps)
+    assert item.spill_bytes == 0
+    if source.form == "product":
+        assert re.search(r"HGMMA|HMMA", item.sass)
 
 
 def test_a_generated_kernel_compiles_for_other_targets() -> None:

@@ -95,6 +95,7 @@ POINTWISE: Mapping[str, Pointwise] = {
     "floor": P("tl.floor({0})", integer="{0}"),
     "ceil": P("tl.ceil({0})", integer="{0}"),
     "trunc": P("tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))", integer="{0}"),
+    "round": P("round_half_even({0})", integer="{0}"),
     **dict.fromkeys(("sign", "sgn"), P(
         "tl.where({0} > 0, 1, tl.where({0} < 0, -1, 0)).to(tl.float64)",
         exact="tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, 0.0))",  # 0 for NaN, as aten
@@ -106,8 +107,16 @@ POINTWISE: Mapping[str, Pointwise] = {
     "addcdiv": P("{0} + {3} * {1} / {2}", FLOAT),
     "lerp": P("{0} + {2} * ({1} - {0})", FLOAT),
     "pow": P("power({0}, {1})", FLOAT),
+    "logaddexp": P("log_add({0}, {1})", FLOAT),
+    # of integers alone: for floats aten has an exact fmod, which Triton has not
+    "remainder": P("floor_mod({0}, {1})"),
+    "floor_divide": P("floor_divide({0}, {1})"),
+    "fmod": P("{0} % {1}"),
+    "trunc_divide": P("{0} // {1}"),
     "isnan": P("{0} != {0}", COMPARE),
     "isinf": P('tl.abs({0}) == float("inf")', COMPARE, integer="-"),
+    "isposinf": P('{0} == float("inf")', COMPARE, integer="-"),
+    "isneginf": P('{0} == float("-inf")', COMPARE, integer="-"),
     "eq": P("{0} == {1}", COMPARE),
     "ne": P("{0} != {1}", COMPARE),
     "lt": P("{0} < {1}", COMPARE),
@@ -153,8 +162,23 @@ REDUCTIONS: Mapping[str, str] = {
     "_softmax_backward_data": "softmax_backward",
     "_log_softmax_backward_data": "log_softmax_backward",
     "native_layer_norm": "layer_norm", "rms_norm": "rms_norm", "_fused_rms_norm": "rms_norm",
+    "prod": "prod", "argmax": "argmax", "argmin": "argmin",
 }  # fmt: skip
 """Operations that reduce over the last dimensions, and how."""
+
+SCANS: Mapping[str, str] = {
+    "cumsum": "sum", "cumprod": "prod", "logcumsumexp": "log_add", "cummax": "nan_max", "cummin": "nan_min",
+}  # fmt: skip
+"""Operations that run along one dimension, and how."""
+
+PLACED_SCANS: Mapping[str, str] = {"cummax": "latest_largest", "cummin": "latest_smallest"}
+"""Those that give places as well, and how."""
+
+PICKS = frozenset({"sort", "topk"})
+"""Operations that order a row: what they give is values and places."""
+
+ROWWISE = frozenset({*REDUCTIONS, *SCANS, *PICKS})
+"""Operations whose result takes a walk over a row."""
 
 FILLS = frozenset({
     "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "arange",
@@ -231,6 +255,121 @@ def nan_min(a, b):
     """The smaller one, NaN where either is: as torch.amin."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
+    "floor_mod": '''@triton.jit
+def floor_mod(a, b):
+    """What is left of an integer division, with the sign of b: Triton's has that of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+''',
+    "floor_divide": '''@triton.jit
+def floor_divide(a, b):
+    """An integer division that rounds down: Triton's rounds towards zero."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), a // b - 1, a // b)
+''',
+    "for_atomic_max": '''@triton.jit
+def for_atomic_max(x):
+    """x as atomic_max compares it, by its bits: NaN the largest of all, zero without a sign."""
+    return tl.where(x != x, float("nan"), x + 0.0)
+''',
+    "for_atomic_min": '''@triton.jit
+def for_atomic_min(x):
+    """x as atomic_min compares it, by its bits: NaN, with a sign, the smallest of all, zero without one."""
+    smallest = tl.full(x.shape, -4194304, tl.int32).to(tl.float32, bitcast=True)
+    return tl.where(x != x, smallest, x + 0.0)
+''',
+    "round_half_even": '''@triton.jit
+def round_half_even(x):
+    """The nearest whole number, the even one of two: as torch.round."""
+    if INTERPRETED:  # it has no libdevice: of less than 2^22, adding 1.5 * 2^23 leaves no bits for a fraction
+        return tl.where(tl.abs(x) < 4194304.0, (x + 12582912.0) - 12582912.0, x)
+    return libdevice.rint(x)
+''',
+    "to_f8": '''@triton.jit
+def to_f8(x, dtype: tl.constexpr, saturates: tl.constexpr):
+    """x to be stored as an 8-bit float: beyond the largest number that number, as the GPU casts, or NaN or infinity."""
+    if INTERPRETED:
+        return x  # torch rounds what is stored
+    if saturates:
+        return x.to(dtype)
+    if dtype == tl.float8e4nv:
+        return tl.where(tl.abs(x) > 464.0, float("nan"), x).to(dtype)
+    bits = x.to(dtype).to(tl.uint8, bitcast=True)
+    infinity = (tl.where(x < 0, 252, 124)).to(tl.uint8)
+    return tl.where(tl.abs(x) >= 61440.0, infinity, bits).to(dtype, bitcast=True)
+''',
+    "round_to_f8": '''@triton.jit
+def round_to_f8(x, dtype: tl.constexpr, saturates: tl.constexpr):
+    """x as an 8-bit float would hold it: the text has a cast here."""
+    if INTERPRETED:  # which rounds to other numbers than a GPU
+        mantissa = 3 if dtype == tl.float8e4nv else 2
+        lowest = 121 if dtype == tl.float8e4nv else 113
+        largest = 448.0 if dtype == tl.float8e4nv else 57344.0
+        beyond = largest if saturates else float("nan") if dtype == tl.float8e4nv else float("inf")
+        bits = tl.minimum(tl.abs(x), 2.0 * largest).to(tl.int32, bitcast=True)
+        step = ((tl.maximum(bits >> 23, lowest) - mantissa) << 23).to(tl.float32, bitcast=True)
+        y = ((tl.minimum(tl.abs(x), 2.0 * largest) / step + 12582912.0) - 12582912.0) * step
+        y = tl.where(y > largest, beyond, y)
+        return tl.where(x != x, x, tl.where(x < 0, -y, y))
+    return to_f8(x, dtype, saturates).to(tl.float32)
+''',
+    "product": '''@triton.jit
+def product(a, b):
+    """What tl.reduce multiplies by."""
+    return a * b
+''',
+    "log_add": '''@triton.jit
+def log_add(a, b):
+    """log(exp(a) + exp(b))"""
+    top = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    low = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return tl.where(tl.abs(top) == float("inf"), top, top + log1p(tl.exp(low - top)))
+''',
+    "first_largest": '''@triton.jit
+def first_largest(a, i, b, j):
+    """The larger of two elements with its place: NaN before all, of equal ones the first."""
+    own = (a > b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "first_smallest": '''@triton.jit
+def first_smallest(a, i, b, j):
+    """The smaller of two elements with its place: NaN before all, of equal ones the first."""
+    own = (a < b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "latest_largest": '''@triton.jit
+def latest_largest(a, i, b, j):
+    """The larger of two elements with its place: NaN before all, of equal ones the latest."""
+    own = (a > b) | ((a == b) & (i > j)) | ((a != a) & ((b == b) | (i > j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "latest_smallest": '''@triton.jit
+def latest_smallest(a, i, b, j):
+    """The smaller of two elements with its place: NaN before all, of equal ones the latest."""
+    own = (a < b) | ((a == b) & (i > j)) | ((a != a) & ((b == b) | (i > j)))
+    return tl.where(own, a, b), tl.where(own, i, j)
+''',
+    "sort_key": '''@triton.jit
+def sort_key(x):
+    """A 32-bit integer in the order of a float: NaN above all, both zeros the same."""
+    bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
+    return tl.where(x == x, bits ^ ((bits >> 31) & 0x7FFFFFFF), 0x7FFFFFFF)
+''',
+    "sorted_float": '''@triton.jit
+def sorted_float(key):
+    """The float of a sort_key."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+''',
+    "first_of": '''@triton.jit
+def first_of(packed, col, count: tl.constexpr, axis: tl.constexpr):
+    """The `count` smallest of a row of different numbers, in order, in its first columns."""
+    picked = packed
+    for place in tl.static_range(count):
+        least = tl.min(packed, axis=axis, keep_dims=True)
+        picked = tl.where(col == place, least, picked)
+        packed = tl.where(packed == least, 0x7FFFFFFFFFFFFFFF, packed)
+    return picked
+''',
     "round_to": '''@triton.jit
 def round_to(x, dtype: tl.constexpr):
     """x as a 16-bit type would hold it: the text has a cast here."""
@@ -240,8 +379,18 @@ def round_to(x, dtype: tl.constexpr):
         return bits.to(tl.float32, bitcast=True)
     return x.to(dtype).to(tl.float32)
 ''',
+    "dot_bf16": '''@triton.jit
+def dot_bf16(a, b, acc):
+    """acc + a @ b."""
+    if INTERPRETED:  # whose products of bf16 are wrong
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc)
+    return tl.dot(a, b, acc)
+''',
 }
 """Device functions that an expression may call; their text is copied into the kernel's file."""
+
+HELPERS_OF: Mapping[str, tuple[str, ...]] = {"log_add": ("log1p",), "round_to_f8": ("to_f8",)}
+"""Device functions that one of them calls."""
 
 TRITON_DTYPES: Mapping[str, str] = {
     "f64": "tl.float64", "f32": "tl.float32", "bf16": "tl.bfloat16", "f16": "tl.float16",

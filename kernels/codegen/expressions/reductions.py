@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 import torch.fx
 
-from kernels.codegen.expressions import ops, random
+from kernels.codegen.expressions import ops, pools, random, rowwise
 from kernels.codegen.expressions.values import Builder, Value
-from kernels.codegen.index import ZERO, Index, Unsupported
+from kernels.codegen.index import ZERO, Index, Linear, Unsupported
 from kernels.codegen.nodes import Arguments, base, bind, computed, dtype_of, fake
 
 
@@ -35,13 +36,54 @@ def reduced_over(node: torch.fx.Node) -> tuple[tuple[int, ...], tuple[int, ...]]
     return shape, dims_of(node, {**bound, "self": source})
 
 
+UNROLLED = 8
+"""Elements of a row, far apart in memory, up to which they are written out: neighbouring rows are read at once."""
+FOLDS = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+"""What joins two elements of a row that is written out."""
+
+
+def written_out(node: torch.fx.Node) -> bool:
+    """A reduction of few elements that are not neighbours in memory."""
+    if ops.REDUCTIONS.get(base(node)) not in FOLDS:
+        return False
+    shape, dims = reduced_over(node)
+    source = bind(node)["self"]
+    steps = [(s, d) for d, (s, n) in enumerate(zip(fake(source).stride(), shape, strict=True)) if n > 1]
+    return 1 < math.prod(shape[d] for d in dims) <= UNROLLED and bool(steps) and min(steps)[1] not in dims
+
+
+def _folded(b: Builder, node: torch.fx.Node, a: Arguments, index: Index, how: str) -> Value:
+    """The elements of a row one by one."""
+    source, inner = a["self"], dtype_of(fake(node))
+    shape, dims = reduced_over(node)
+    kept = [d for d in range(len(shape)) if a.get("keepdim") or d not in dims]
+    parts = dict(zip(kept, index, strict=True))
+    total: Value | None = None
+    for places in itertools.product(*(range(shape[d]) for d in dims)):
+        at = parts | {d: Linear(place) for d, place in zip(dims, places, strict=True)}
+        value = b.cast(b.value(source, tuple(at[d] for d in range(len(shape)))), computed(inner))
+        total = value if total is None else b.named(b.apply(FOLDS[how], inner, total, value), "total")
+    assert total is not None
+    if how == "mean":
+        count = math.prod(shape[d] for d in dims)
+        return b.expression("{0} / {1}", total.dtype, total, b.number(count, total.dtype))
+    return total
+
+
 def reduction(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
-    """sum, mean, amax, amin, var, std, all, any, logsumexp, the 2-norm."""
+    """sum, mean, prod, amax, amin, argmax, argmin, var, std, all, any, logsumexp, the 2-norm."""
     how, inner = ops.REDUCTIONS[base(node)], dtype_of(fake(node))
     source = a["self"]
-    wide = b.reduced(
-        source, dims_of(node, a), bool(a.get("keepdim")), index, inner if how not in ("all", "any") else "bool"
-    )
+    own = {"all": "bool", "any": "bool"}.get(how, dtype_of(fake(source)) if how.startswith("arg") else inner)
+    if own == "bool" and how in ("max", "min", "argmax", "argmin"):
+        raise Unsupported(f"{base(node)} of booleans")
+    if not b.domain.columns:
+        return _folded(b, node, a, index, how)
+    wide = b.reduced(source, dims_of(node, a), bool(a.get("keepdim")), index, own)
+    if how in ("argmax", "argmin"):
+        return b.reduce_place(how, wide)
+    if how == "prod":
+        return b.reduce(how, wide)
     if how in ("sum", "mean"):
         return b.rounded(b.reduce(how, wide), inner) if inner in ("f64", "f32", "i64") else b.reduce(how, wide)
     if how in ("max", "min"):
@@ -66,7 +108,7 @@ def _variance(b: Builder, a: Arguments, wide: Value) -> Value:
     correction = a.get("correction")
     if correction is None:
         correction = 1 if a.get("unbiased", True) else 0
-    divisor = b.domain.width - correction
+    divisor = (wide.limit or b.domain.width) - correction
     if divisor <= 0:
         raise Unsupported("a variance of one element")
     return b.expression(f"{{0}} / {float(divisor)!r}", wide.dtype, b.reduce("m2", wide, b.mean(wide)))
@@ -131,6 +173,10 @@ def part(b: Builder, node: torch.fx.Node, place: int, index: Index) -> Value:
         return random.dropout(b, node, place, index)
     if name == "log_sigmoid_forward" and place == 0:
         return b.apply(name, dtype_of(node.meta["val"][0]), b.value(a["self"], index))
+    if name in ops.PLACED_SCANS or name in ops.PICKS:
+        return rowwise.part(b, node, a, place, index)
+    if name in pools.PLACED:
+        return pools.largest(b, node, a, place, index)
     if name not in ("native_layer_norm", "rms_norm", "_fused_rms_norm"):
         raise Unsupported(f"{node.target} is not in the generator's table")
     source: torch.fx.Node = a["input"] if "input" in a else a["x"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen.expressions import ops, random, reductions
+from kernels.codegen.expressions import ops, pools, random, reductions, rowwise
 from kernels.codegen.expressions.values import Builder, Value
-from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast
-from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake
+from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast, from_the_end
+from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake, is_fill, root
 
+WHOLE = frozenset({"i64", "i32", "i16", "i8", "u8"})
 Rule = Callable[[Builder, torch.fx.Node, Arguments, Index], Value]
 
 
@@ -100,6 +102,8 @@ def _div(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
     mode, inner = a.get("rounding_mode"), dtype(node)
     if not mode:
         return plain(b, node, "div", index, (a["self"], a["other"]))
+    if inner in WHOLE:
+        return plain(b, node, "floor_divide" if mode == "floor" else "trunc_divide", index, (a["self"], a["other"]))
     # aten floors by fmod, which Triton has only approximately, and rounds a quotient of 16 bits before it cuts it
     if mode != "trunc" or inner not in ("f32", "f64"):
         raise Unsupported(f"a division of {inner} with rounding mode {mode}")
@@ -111,7 +115,15 @@ def _div(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
 
 
 def _floored(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
-    raise Unsupported("// and %: aten takes them from an exact fmod, which Triton has not")
+    if dtype(node) in WHOLE:
+        return plain(b, node, base(node), index, (a["self"], a["other"]))
+    raise Unsupported("// and % of floats: aten takes them from an exact fmod, which Triton has not")
+
+
+def _round(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    if a.get("decimals"):
+        raise Unsupported("rounding to decimals")
+    return plain(b, node, "round", index, (a["self"],))
 
 
 def _clamp(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
@@ -213,17 +225,48 @@ def _cat(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
     spot = b.place(index[dim])
     result: Value | None = None
     begin = 0
+    if _same_memory(b, pieces, dim):
+        at_once = (*index[:dim], ZERO, *index[dim + 1 :])
+        for place, piece in enumerate(pieces):
+            value = b.cast(b.value(piece, at_once), inner)
+            here = b.expression("{0} == {1}", "bool", spot, b.number(place, spot.dtype))
+            result = value if result is None else b.expression("tl.where({0}, {1}, {2})", inner, here, value, result)
+        return result or b.number(0, inner)
     for piece in pieces:
         size = fake(piece).shape[dim]
         local = (*index[:dim], index[dim] + Linear(-begin), *index[dim + 1 :])
-        inside = b.expression("({0} >= {1}) & ({0} < {2})", "bool", spot,
-                              b.number(begin, spot.dtype), b.number(begin + size, spot.dtype))  # fmt: skip
+        edges = (b.number(begin, spot.dtype), b.number(begin + size, spot.dtype))
+        text = "({0} >= {1}) & ({0} < {2})" if begin and piece is not pieces[-1] else "{0} >= {1}"
+        inside = b.expression(text if begin else "{0} < {2}", "bool", spot, *edges)
         value = b.cast(b.guarded(inside, piece, local), inner)
         result = value if result is None else b.expression("tl.where({0}, {1}, {2})", inner, inside, value, result)
         begin += size
     if result is None:
         raise Unsupported("an empty cat")
     return result
+
+
+def _same_memory(b: Builder, pieces: list[torch.fx.Node], dim: int) -> bool:
+    """A stack of what is computed of the same elements, as unpacked numbers are: read once for all of them."""
+    if len(pieces) < 2 or any(fake(p).shape[dim] != 1 for p in pieces):
+        return False
+    read = [_memory(b, p) for p in pieces]
+    return all(r and r == read[0] for r in read)
+
+
+def _memory(b: Builder, node: torch.fx.Node) -> frozenset[torch.fx.Node]:
+    """What is read to compute it, with the views that it is read through."""
+    pending, seen, read = [node], set[torch.fx.Node](), set[torch.fx.Node]()
+    while pending:
+        current = pending.pop()
+        if current in seen or is_fill(current):
+            continue
+        seen.add(current)
+        if root(current) in b.inside:
+            pending += current.all_input_nodes
+        else:
+            read.add(current)
+    return frozenset(read)
 
 
 def _padded(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
@@ -274,18 +317,43 @@ def _looked_up(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> V
         dim = a["dim"] % fake(source).dim()
         return b.gathered(source, index, dim, b.value(a["index"], index))
     given = [(d, i) for d, i in enumerate(a["indices"]) if i is not None]
-    if len(given) != 1 or dtype(given[0][1]) not in ("i64", "i32"):
-        raise Unsupported("an index of several tensors or of booleans")
+    if any(dtype(i) not in ("i64", "i32") for _, i in given):
+        raise Unsupported("an index of booleans")
+    if len(given) > 1:
+        return _indexed(b, a["self"], given, index)
     dim, where = given[0]
     rank = fake(where).dim()
     spot = b.value(where, index[dim : dim + rank])
     return b.gathered(source, (*index[:dim], ZERO, *index[dim + rank :]), dim, spot)
 
 
+def _flipped(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    """flip: the same element, counted from the other end."""
+    shape = tuple(fake(node).shape)
+    turned = {d % max(1, len(shape)) for d in a["dims"]} if shape else set()
+    parts = enumerate(zip(index, shape, strict=True))
+    return b.value(a["self"], tuple(from_the_end(p, n) if d in turned else p for d, (p, n) in parts))
+
+
+def _indexed(b: Builder, source: torch.fx.Node, given: list[tuple[int, torch.fx.Node]], index: Index) -> Value:
+    """x[i, j]: several tensors of places, broadcast to one shape, which stands where the first does if they are
+    neighbours, and at the front else.
+    """
+    sizes = itertools.zip_longest(*(reversed(fake(i).shape) for _, i in given), fillvalue=1)
+    shape = tuple(max(each) for each in sizes)[::-1]
+    dims = [d for d, _ in given]
+    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    picked, others = index[first : first + len(shape)], [*index[:first], *index[first + len(shape) :]]
+    places = {d: b.value(i, broadcast(picked, shape, tuple(fake(i).shape))) for d, i in given}
+    fixed = tuple(ZERO if d in places else others.pop(0) for d in range(fake(source).dim()))
+    return b.gathered_at(source, fixed, places)
+
+
 RULES: dict[str, Rule] = {
     "add": _arithmetic("add"), "sub": _arithmetic("sub"), "rsub": _arithmetic("rsub"),
     "div": _div, "true_divide": _div,
     **dict.fromkeys(("floor_divide", "remainder", "fmod"), _floored),
+    "round": _round,
     "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp,
     "where": _where, "masked_fill": _masked_fill,
     "pow": _pow, "gelu": _gelu, "gelu_backward": _gelu,
@@ -300,12 +368,16 @@ RULES: dict[str, Rule] = {
     "tril": _triangle, "triu": _triangle,
     "cat": _cat,
     **dict.fromkeys(("slice_backward", "constant_pad_nd"), _padded),
-    **dict.fromkeys(("embedding", "index_select", "gather", "index"), _looked_up),
+    **dict.fromkeys(("embedding", "index_select", "gather", "index", "_unsafe_index"), _looked_up),
+    "flip": _flipped,
     "rms_norm": reductions.rms_norm,
     **dict.fromkeys(("rand", "rand_like", "randn", "randn_like", "bernoulli"), random.random),
     **dict.fromkeys(ops.FILLS, _fill),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "var", "std", "all", "any", "logsumexp"), reductions.reduction),
-    "linalg_vector_norm": reductions.reduction,
+    **dict.fromkeys(("linalg_vector_norm", "prod", "argmax", "argmin"), reductions.reduction),
+    **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), rowwise.scan),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), pools.average),
+    "convolution": pools.depthwise,
     **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), reductions.softmax),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), reductions.softmax_backward),
 }  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,13 @@ from kernels.codegen.nodes import base, computed, dtype_of, fake, first_input, i
 
 MAX_VALUES = 400
 """Steps of one kernel."""
+EIGHT_BITS = ("f8e4m3", "f8e5m2")
+"""Floats that no GPU casts to as every torch does: what is beyond the largest number is its own in some versions."""
+SCAN_HELPERS: Mapping[str, tuple[str, ...]] = {
+    "nan_max": ("nan_max",), "nan_min": ("nan_min",), "log_add": (*ops.HELPERS_OF["log_add"], "log_add"),
+    "latest_largest": ("latest_largest",), "latest_smallest": ("latest_smallest",),
+}  # fmt: skip
+"""Device functions of a scan that has no name in Triton."""
 MAX_DEPTH = 24
 """Operations between one that is asked for and one that is computed on the way, each several Python calls deep."""
 
@@ -36,12 +44,45 @@ class Deeper(Exception):  # noqa: N818 - control flow: compute this first, then 
 @functools.cache
 def _helpers(text: str) -> tuple[str, ...]:
     """The helper functions that an expression calls."""
-    return tuple(helper for helper in ops.HELPERS if re.search(rf"\b{helper}\(", text))
+    called = [helper for helper in ops.HELPERS if re.search(rf"\b{helper}\(", text)]
+    inner = [name for helper in called for name in ops.HELPERS_OF.get(helper, ())]
+    return tuple(dict.fromkeys([*inner, *called]))
+
+
+def _result_name(node: torch.fx.Node) -> str:
+    """A node's name; of one of several results, after the operation that gives it: topk_0."""
+    if node.target is operator.getitem:
+        source, place = node.args
+        return f"{source}_{place}"
+    return node.name
+
+
+@functools.cache
+def _saturates(dtype: str) -> bool:
+    """Whether this torch casts what is too large to the largest number."""
+    large = torch.tensor(1e6).to(getattr(torch, ops.TORCH_DTYPES[dtype][6:])).float()
+    return bool(torch.isfinite(large))
+
+
+def rounding(dtype: str) -> str:
+    """The expression that rounds to a dtype of 16 or 8 bits."""
+    if dtype in EIGHT_BITS:
+        return f"round_to_f8({{0}}, {ops.TRITON_DTYPES[dtype]}, {_saturates(dtype)})"
+    return f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})"
+
+
+def to_store(b: Builder, value: Value, dtype: str) -> Value:
+    """The value as it is handed to a store, which rounds to 16 bits by itself."""
+    if value.text != rounding(dtype):
+        return value
+    if dtype in EIGHT_BITS:
+        return b.expression(rounding(dtype).replace("round_to_f8", "to_f8"), value.dtype, value.args[0])
+    return value.args[0]
 
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """One value of the kernel. kind: load, number, position, expression, reduce.
+    """One value of the kernel. kind: load, number, position, expression, reduce, scan, sort.
 
     dtype is what it is computed in: f64, f32, bool, or an integer type. columns: it differs along the columns;
     level: how many reductions, one after the other, it takes to know it.
@@ -49,17 +90,19 @@ class Value:
 
     kind: str
     dtype: str
-    text: str = ""  # expression: with {0}, {1}; reduce: sum, max, min, nan_max, nan_min, any, mean, m2
+    text: str = ""  # expression: with {0}, {1}; reduce and scan: how (writer.py); sort: how many come first
     args: tuple[Value, ...] = ()
     number: float | int | bool | None = None
     operand: str = ""  # load: name of the node or input read
     where: Linear = ZERO  # load: address in elements; position: its value
-    guard: Value | None = None  # load: read only where this holds
+    guard: Value | None = None  # load: read only where this holds; reduce: taken in only where it does
     stored: str = ""  # load: dtype in memory
     stride: int = 0  # load: the address is also stride * args[0], an index that was itself read
     columns: bool = False
     rows: bool = False
     level: int = 0
+    limit: int = 0  # only so many columns hold something, 0: all
+    width: int = 0  # reduce: columns that it takes in
     name: str = ""
     line: int = 0
 
@@ -106,6 +149,8 @@ class Builder:
     precise: bool
     compute: Compute
     budget: Budget = field(default_factory=Budget)
+    picked: int = 0  # columns of what is picked from each row
+    walked: tuple[int, ...] = ()  # the order of the reduced dimensions along the columns; (): as they are
     values: list[Value] = field(default_factory=list)
     operands: dict[str, Operand] = field(default_factory=dict)
     helpers: dict[str, None] = field(default_factory=dict)
@@ -119,16 +164,17 @@ class Builder:
     def made(self, value: Value, *key: Any) -> Value:
         """Add a value, or give the equal one that is there already."""
         full = (value.kind, value.dtype, value.text, tuple(map(id, value.args)), repr(value.number), value.operand,
-                value.where, value.stride, id(value.guard), *key)  # fmt: skip
+                value.where, value.stride, id(value.guard), value.limit, *key)  # fmt: skip
         if full in self._memo:
             return self._memo[full]
         value.columns = value.columns or any(a.columns for a in value.args)
         value.rows = value.rows or any(a.rows for a in value.args)
         value.level = max([value.level, *(a.level for a in value.args)])
+        value.limit = value.limit or min((a.limit for a in value.args if a.limit), default=0)
         if value.guard is not None:
             value.columns, value.rows = value.columns or value.guard.columns, value.rows or value.guard.rows
         if self._node is not None and value.kind != "load":
-            value.name = self._node.name
+            value.name = value.name or _result_name(self._node)
             value.line = int((self._node.meta.get("custom") or {}).get("line", 0))
         self._memo[full] = value
         self.values.append(value)
@@ -145,7 +191,7 @@ class Builder:
         if not linear.terms:
             return self.number(linear.offset, dtype)
         columns, rows = self.reach(linear)
-        return self.made(Value("position", dtype, where=linear, columns=columns, rows=rows))
+        return self.made(Value("position", dtype, where=linear, columns=columns, rows=rows, name="place"))
 
     def place(self, linear: Linear) -> Value:
         """A position that is only compared: in 32 bits where it fits."""
@@ -157,13 +203,13 @@ class Builder:
         dims = [d for d, _ in linear.terms]
         return any(d >= first for d in dims), any(d < first for d in dims)
 
-    def expression(self, text: str, dtype: str, *args: Value) -> Value:
+    def expression(self, text: str, dtype: str, *args: Value, name: str = "") -> Value:
         self.helpers.update(dict.fromkeys(_helpers(text)))
-        return self.made(Value("expression", dtype, text, args))
+        return self.made(Value("expression", dtype, text, args, name=name))
 
     def named(self, value: Value, name: str) -> Value:
         """A step inside an operation under a name of its own, instead of the operation's."""
-        if self._node is not None and value.name == self._node.name and value.kind != "load":
+        if self._node is not None and value.name == _result_name(self._node) and value.kind != "load":
             value.name = name
         return value
 
@@ -185,7 +231,7 @@ class Builder:
         if value.kind == "number":
             exact = torch.tensor(float(value.number or 0), dtype=getattr(torch, ops.TORCH_DTYPES[dtype][6:]))
             return self.number(float(exact), "f32")
-        already = f"round_to({{0}}, {ops.TRITON_DTYPES[dtype]})"
+        already = rounding(dtype)
         return value if value.text == already else self.expression(already, "f32", value)
 
     def apply(self, name: str, dtype: str, *args: Value | float | int | bool) -> Value:
@@ -226,10 +272,26 @@ class Builder:
             return self.cast(spot, computed(dtype_of(fake(node))))
         if source in self.inside or is_fill(source) or is_number(source):
             raise Unsupported("an index into what the same kernel computes")
-        size, stride = fake(node).shape[dim], fake(node).stride(dim)
-        spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(position, "i64"))
-        fixed = (*index[:dim], ZERO, *index[dim + 1 :])
-        return self.load(node, source, fixed, (self.named(spot, "spot"),), int(stride))
+        return self.gathered_at(node, (*index[:dim], ZERO, *index[dim + 1 :]), {dim: position})
+
+    def gathered_at(self, node: torch.fx.Node, fixed: Index, positions: Mapping[int, Value]) -> Value:
+        """Read node's element at an index that was itself read in some dimensions. May be negative.
+
+        fixed: the index in the others, zero in these.
+        """
+        source = root(node)
+        if source in self.inside or is_fill(source) or is_number(source):
+            raise Unsupported("an index into what the same kernel computes")
+        spots = []
+        for dim, position in positions.items():
+            size = fake(node).shape[dim]
+            spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(position, "i64"))
+            spots.append((self.named(spot, "spot"), int(fake(node).stride(dim))))
+        if len(spots) == 1:
+            return self.load(node, source, fixed, (spots[0][0],), spots[0][1])
+        text = " + ".join(f"{{{i}}} * {stride}" for i, (_, stride) in enumerate(spots))
+        spot = self.expression(text, "i64", *(s for s, _ in spots))
+        return self.load(node, source, fixed, (self.named(spot, "spot"),), 1)
 
     def load(
         self, node: torch.fx.Node, source: torch.fx.Node, index: Index, args: tuple[Value, ...] = (), stride: int = 0
@@ -272,9 +334,9 @@ class Builder:
                 self._depth -= 1
         return self._memo[key]
 
-    def settled(self, node: torch.fx.Node, index: Index) -> Value:
+    def settled(self, node: torch.fx.Node, index: Index, guards: tuple[Value, ...] = ()) -> Value:
         """`value`, for a node however many operations deep: what lies too far below is computed first."""
-        pending: list[tuple[torch.fx.Node, Index, tuple[Value, ...]]] = [(node, index, ())]
+        pending: list[tuple[torch.fx.Node, Index, tuple[Value, ...]]] = [(node, index, guards)]
         while True:
             current, at, guards = pending[-1]
             self._guards = list(guards)
@@ -285,6 +347,7 @@ class Builder:
                 continue
             pending.pop()
             if not pending:
+                self._guards = []
                 return value
 
     def find(self, node: torch.fx.Node, index: Index) -> Value:
@@ -308,32 +371,94 @@ class Builder:
         """The full-width value that a reduction at `index` reads, over `dims` of its argument."""
         shape = tuple(fake(argument).shape)
         wide = sorted(d % max(1, len(shape)) for d in dims) if shape else []
-        if math.prod(shape[d] for d in wide) != self.domain.width:
+        width = math.prod(shape[d] for d in wide)
+        if width not in (self.domain.width, self.picked) or (width != self.domain.width and len(wide) != 1):
             raise Unsupported("reductions of different widths in one kernel")
         kept = [d for d in range(len(shape)) if d not in wide]
         parts = dict(zip(range(len(shape)) if keep else kept, index, strict=True))
         if any(self.reach(parts[d])[0] for d in kept):
             raise Unsupported("a result of a whole row that is used across rows")
-        across = spread(column(self.domain), [shape[d] for d in wide], self.domain)
+        if width != self.domain.width:
+            across: Index = (column(self.domain),)
+        else:
+            order = self.walked if len(self.walked) == len(wide) else tuple(range(len(wide)))
+            parts_of = spread(column(self.domain), [shape[wide[place]] for place in order], self.domain)
+            across = tuple(parts_of[order.index(place)] for place in range(len(wide)))
         full = tuple(across[wide.index(d)] if d in wide else parts[d] for d in range(len(shape)))
+        if width != self.domain.width:
+            value = self.cast(self.within_picked(argument, full), computed(dtype))
+            return self.made(Value("expression", value.dtype, "{0}", (value,), limit=width))
         return self.cast(self.value(argument, full), computed(dtype))
 
+    def first_picked(self) -> Value:
+        """Whether a column is one of those that are picked."""
+        outer, self._node = self._node, None
+        try:
+            spot = self.place(column(self.domain))
+            return self.expression("{0} < {1}", "bool", spot, self.number(self.picked, spot.dtype), name="is_picked")
+        finally:
+            self._node = outer
+
+    def within_picked(self, node: torch.fx.Node, index: Index) -> Value:
+        """The node's element, read only where something is picked."""
+        guard = self.first_picked()
+        return self.value(node, index) if guard in self._guards else self.guarded(guard, node, index)
+
+    def whole_row(self, node: torch.fx.Node, index: Index) -> Value:
+        """The node's element in every column, whatever is asked of the result."""
+        outer, self._guards = self._guards, []
+        try:
+            return self.value(node, index)
+        finally:
+            self._guards = outer
+
     def reduce(self, how: str, value: Value, mean: Value | None = None) -> Value:
-        """sum, max, min, nan_max, nan_min, any, mean or m2 (sum of squares around the mean) over the columns."""
-        width = self.domain.width
+        """sum, prod, max, min, nan_max, nan_min, mean or m2 (sum of squares around the mean) over the columns."""
+        width = value.limit or self.domain.width
         if not value.columns:
             constant = {"sum": f"{{0}} * {width}", "m2": "{0} * 0"}.get(how)
+            if how == "prod" and width > 1:
+                raise Unsupported("a product of one number that is repeated")
             return value if constant is None else self.expression(constant, value.dtype, value)
         if how in ("nan_max", "nan_min"):
             if value.dtype.startswith("f"):
                 self.helpers[how] = None
             else:
                 how = how[4:]
+        elif how == "prod":
+            self.helpers["product"] = None
         args = (value,) if mean is None else (value, mean)
-        made = Value("reduce", value.dtype, how, args, level=value.level + 1)
+        guard = self.first_picked() if value.limit else None
+        made = Value("reduce", value.dtype, how, args, level=value.level + 1, guard=guard, width=width)
         made = self.made(made)
-        made.columns = False
+        made.columns, made.limit = False, 0
         return made
+
+    def reduce_place(self, how: str, value: Value) -> Value:
+        """argmax or argmin: the place of the first largest or smallest element of each row; NaN is before all."""
+        place = self.place(column(self.domain))
+        if not value.columns:
+            return self.number(0, "i64")
+        if value.limit:
+            raise Unsupported("a place in what is picked")
+        self.helpers["first_largest" if how == "argmax" else "first_smallest"] = None
+        pair = Value("reduce", place.dtype, how, (value, place), level=value.level + 1, width=self.domain.width)
+        made = self.made(pair)
+        made.columns = False
+        return self.cast(made, "i64")
+
+    def scan(self, how: str, *args: Value) -> Value:
+        """The running sum, product or largest element along the columns; of a pair the second part."""
+        if how in SCAN_HELPERS:
+            self.helpers.update(dict.fromkeys(SCAN_HELPERS[how]))
+        return self.made(Value("scan", args[-1].dtype, how, args, columns=True))
+
+    def spread_out(self, value: Value) -> Value:
+        """The value, with one element for each column."""
+        if value.columns:
+            return value
+        spot = self.place(column(self.domain))
+        return self.expression("tl.where({0} >= 0, {1}, {1})", value.dtype, spot, value)
 
     def mean(self, value: Value) -> Value:
         return self.reduce("mean", value)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch.fx
 
 from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.pools import PLACED
 from kernels.codegen.index import Unsupported
 from kernels.codegen.nodes import base, is_fill, root
 from kernels.codegen.plan import is_view
@@ -75,7 +76,7 @@ def _costly(node: torch.fx.Node, kept: set[str]) -> bool:
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
         operation = source
-    return operation.name in kept or base(operation) in ops.REDUCTIONS
+    return operation.name in kept or base(operation) in ops.ROWWISE or base(operation) in PLACED
 
 
 def _half(graph: Graph, inputs: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node]) -> Graph:

@@ -1,5 +1,5 @@
 """A graph as the generator takes it: composite operations in their parts, nothing changed in place, random numbers
-numbered, and scatters as calls of their own, between kernels.
+numbered, scatters and bags as few forms, and in no group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernels.codegen.expressions import ops
+from kernels.codegen.expressions.pools import PLACED
 from kernels.codegen.expressions.rules import RULES
+from kernels.codegen.graph.parts import PARTS_OF_OUR_OWN
+from kernels.codegen.graph.scatter_forms import FORMS
+from kernels.codegen.graph.segment_forms import SEGMENT_FORMS
 from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base
 from profiler.region import op_kinds
@@ -41,7 +45,7 @@ PARTS = (
     aten.binary_cross_entropy_with_logits, aten.native_dropout_backward, aten.heaviside, aten.square_, aten.split,
 )  # fmt: skip
 """Operations that are taken apart by PyTorch's own decompositions."""
-INSIDE = frozenset({"getitem", "log_sigmoid_forward", "native_dropout"})
+INSIDE = frozenset({"getitem", "log_sigmoid_forward", "native_dropout", *ops.ROWWISE, *PLACED})
 """Operations of several results that `reductions.part` knows."""
 
 
@@ -50,14 +54,19 @@ def _table() -> Mapping[Any, Callable[..., Any]]:
     whole = whole_operations()
     return {
         **get_decompositions(PARTS),
+        **FORMS,
+        **SEGMENT_FORMS,
         aten.as_strided.default: _as_view,
+        **PARTS_OF_OUR_OWN,
         whole._fused_rms_norm_backward.default: rms_norm_gradients,
     }
 
 
 def _as_view(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
     """as_strided as the reshape that it is where both are contiguous."""
-    whole = x.is_contiguous() and list(stride) == list(contiguous_strides(size)) and math.prod(size) == x.numel()
+    steps = zip(size, stride, contiguous_strides(size), strict=True)
+    in_order = all(one == other for n, one, other in steps if n > 1)  # a dimension of one element takes no step
+    whole = x.is_contiguous() and in_order and math.prod(size) == x.numel()
     if whole and (storage_offset or 0) == x.storage_offset():
         return aten.view.default(x, size)
     return NotImplemented

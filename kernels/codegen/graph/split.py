@@ -15,12 +15,16 @@ from typing import Any
 import torch
 import torch.fx
 
+from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.reductions import reduced_over
 from kernels.codegen.nodes import base, bind, fake
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
-SPLIT = frozenset({"sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp"})
+SPLIT = frozenset({
+    "sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp", "prod", "argmax", "argmin",
+    "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin",
+})  # fmt: skip
 SMALLEST = 1 << 20
 """Elements from which on a second launch costs less than idle multiprocessors."""
 FEWEST, WANTED = 264, 1056
@@ -31,6 +35,19 @@ SIDE_BY_SIDE = 64
 """Rows of one program where neighbours in memory lie along the rows."""
 
 aten = torch.ops.aten
+
+PLACES: Mapping[str, tuple[Any, Any]] = {
+    "argmax": (aten.amax.default, aten.argmax.default), "argmin": (aten.amin.default, aten.argmin.default),
+}  # fmt: skip
+"""What gives the element at a place, and the place."""
+SCANS: Mapping[str, tuple[Any, Any, Any, float]] = {
+    "cumsum": (aten.sum.dim_IntList, aten.cumsum.default, aten.add.Tensor, 0),
+    "cumprod": (aten.prod.dim_int, aten.cumprod.default, aten.mul.Tensor, 1),
+    "logcumsumexp": (aten.logsumexp.default, aten.logcumsumexp.default, aten.logaddexp.default, -math.inf),
+    "cummax": (aten.amax.default, aten.cummax.default, aten.maximum.default, -math.inf),
+    "cummin": (aten.amin.default, aten.cummin.default, aten.minimum.default, math.inf),
+}
+"""What gives all of a part, what runs along it, what joins two, and where it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,24 @@ def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
     return Parts(seen, over, parts, width // parts, at)
 
 
+def _memory_order(source: torch.Tensor) -> list[int]:
+    """The dimensions, outermost in memory first."""
+    return sorted(range(source.dim()), key=lambda d: (-source.stride()[d], d))
+
+
+def _dense(source: torch.Tensor, dims: tuple[int, ...]) -> bool:
+    """All of a tensor is reduced that fills its memory: it can be cut anywhere."""
+    return len(dims) == source.dim() and source.permute(_memory_order(source)).is_contiguous()
+
+
+def _values_alone(node: torch.fx.Node) -> bool:
+    """Floating values are asked for, and no places: these are known by one walk alone."""
+    values = fake(bind(node)["self"]).dtype
+    return values.is_floating_point and all(
+        u.target is operator.getitem and u.args[1] == 0 for u in node.users if u.users
+    )
+
+
 def _divisors(n: int) -> list[int]:
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})
@@ -82,7 +117,12 @@ def split(graph: Graph) -> Graph:
     chosen: dict[torch.fx.Node, Parts] = {}
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
-            parts = parts_of(fake(bind(node)["self"]), reduced_over(node)[1])
+            source, dims = fake(bind(node)["self"]), reduced_over(node)[1]
+            if len(dims) > 1 and (base(node) in PLACES or _dense(source, dims)):
+                source, dims = torch.empty(source.numel(), dtype=source.dtype, device="meta"), (0,)
+            parts = parts_of(source, dims)
+            if base(node) in ops.PLACED_SCANS and not _values_alone(node):
+                parts = None
             if parts is not None:
                 chosen[node] = parts
     if not chosen:
@@ -115,13 +155,24 @@ class _Steps:
         name = base(self.node)
         values = self.node.meta["val"]
         first = values if isinstance(values, torch.Tensor) else values[0]
+        if len(parts.shape) == 2 and fake(source).dim() > 1:
+            source = self.in_order(source, name)
         x = self.emit(aten.view.default, source, list(parts.shape))
         own = fake(source).dtype
         becomes_float = first.is_floating_point() and not own.is_floating_point  # mean(integers, dtype=bf16)
-        if name not in ("amax", "amin") and (own in (torch.bfloat16, torch.float16) or becomes_float):
+        if name not in ("amax", "amin", *PLACES) and (own in (torch.bfloat16, torch.float16) or becomes_float):
             wide = torch.float64 if becomes_float and first.dtype == torch.float64 else torch.float32
             x = self.emit(aten._to_copy.default, x, dtype=wide)
         over, at = list(parts.over), [parts.at]
+        if name in PLACES:
+            return self.finished(self.place(name, x, parts), first)
+        if name in SCANS:
+            scanned = self.finished(self.scan(name, x, parts, first.dtype), first)
+            return (scanned,) if isinstance(values, tuple | list) else scanned
+        if name == "prod":
+            for dim in reversed(over):
+                x = self.emit(aten.prod.dim_int, x, dim)
+            return self.finished(self.emit(aten.prod.dim_int, x, at[0]), first)
         if name == "sum":
             wanted = {"dtype": first.dtype if first.dtype == torch.float64 else None}
             total = self.emit(aten.sum.dim_IntList, x, over, **wanted)
@@ -137,6 +188,50 @@ class _Steps:
             "logsumexp": aten.logsumexp.default,
         }  # fmt: skip
         return self.finished(self.emit(steps[name], self.emit(steps[name], x, over), at), first)
+
+    def in_order(self, source: torch.fx.Node, name: str) -> torch.fx.Node:
+        """All of a tensor in one order: for a place that of its dimensions, else that of memory."""
+        if name in PLACES:
+            return self.emit(aten.clone.default, source, memory_format=torch.contiguous_format)
+        return self.emit(aten.permute.default, source, _memory_order(fake(source)))
+
+    def place(self, name: str, x: torch.fx.Node, parts: Parts) -> torch.fx.Node:
+        """The first place of the largest element: of the parts that have it, or NaN, the first one's."""
+        largest, places = PLACES[name]
+        own = self.emit(largest, x, list(parts.over))
+        where = self.emit(places, x, parts.over[0])
+        hit = self.emit(aten.eq.Tensor, own, self.emit(largest, own, [parts.at], True))
+        if fake(own).is_floating_point():
+            hit = self.emit(aten.bitwise_or.Tensor, hit, self.emit(aten.ne.Tensor, own, own))
+        first = self.emit(aten.mul.Tensor, self.numbered(fake(where), parts.at), parts.count)
+        place = self.emit(aten.add.Tensor, first, where)
+        beyond = self.emit(aten.where.ScalarOther, hit, place, parts.parts * parts.count)
+        return self.emit(aten.amin.default, beyond, [parts.at])
+
+    def scan(self, name: str, x: torch.fx.Node, parts: Parts, dtype: torch.dtype) -> torch.fx.Node:
+        """A scan of each part, whose first element takes in what the parts before it give."""
+        total, running, joined, start = SCANS[name]
+        if not fake(x).is_floating_point():
+            x = self.emit(aten._to_copy.default, x, dtype=dtype)
+        whole = self.emit(total, x, parts.over[0] if name == "cumprod" else list(parts.over))
+        shape = [1 if d == parts.at else n for d, n in enumerate(fake(whole).shape)]
+        nothing = self.emit(aten.full.default, shape, start, dtype=fake(whole).dtype, device=fake(whole).device)
+        earlier = self.emit(aten.slice.Tensor, whole, parts.at, 0, parts.parts - 1)
+        before = self.values(running, self.emit(aten.cat.default, [nothing, earlier], parts.at), parts.at)
+        before = self.emit(aten.unsqueeze.default, before, parts.over[0])
+        first = self.emit(aten.eq.Scalar, self.numbered(fake(x), parts.over[0]), 0)
+        taken_in = self.emit(aten.where.self, first, self.emit(joined, x, before), x)
+        return self.values(running, taken_in, parts.over[0])
+
+    def values(self, running: Any, x: torch.fx.Node, dim: int) -> torch.fx.Node:
+        """A scan's values, without places."""
+        scanned = self.emit(running, x, dim)
+        return scanned if isinstance(scanned.meta["val"], torch.Tensor) else self.emit(operator.getitem, scanned, 0)
+
+    def numbered(self, like: torch.Tensor, dim: int) -> torch.fx.Node:
+        """0, 1, 2, ... along one dimension of a tensor, to be broadcast over the others."""
+        numbers = self.emit(aten.arange.default, like.shape[dim], device=like.device)
+        return self.emit(aten.view.default, numbers, [like.shape[dim] if d == dim else 1 for d in range(like.dim())])
 
     def variance(self, x: torch.fx.Node, over: list[int], parts: Parts) -> tuple[torch.fx.Node, torch.fx.Node]:
         """Variance and mean from those of parts of equal size (Chan, Golub and LeVeque, 1979)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.values import Value
-from kernels.codegen.text.writer import Writer, identity
+from kernels.codegen.text.writer import PLACES, Writer, identity
 
 
 def online_pairs(values: tuple[Value, ...]) -> dict[int, Value]:
@@ -58,7 +58,7 @@ def write_loops(writer: Writer, width: int, col_lines: list[str], step: int) -> 
         accumulators = _Accumulators(writer, pairs, width)
         for value in wanted:
             accumulators.start(value, wanted)
-        needed = _needed([v.args[0] for v in wanted if id(v) not in pairs])
+        needed = _needed([a for v in wanted if id(v) not in pairs for a in v.args if a.kind != "reduce"])
         _walk(writer, width, col_lines, ragged, needed, 'eviction_policy="evict_last"', accumulators, wanted)
         for value in wanted:
             accumulators.finish(value)
@@ -68,10 +68,11 @@ def write_loops(writer: Writer, width: int, col_lines: list[str], step: int) -> 
         if store not in wide:
             writer.store(store)
     if wide:
+        needed = _needed([v for s in wide for v in (s.value, s.guard) if v is not None])
+        _carry(writer, needed)
         _open(writer, width, col_lines, ragged)
         kept = dict(writer.written)
         writer.hints = 'eviction_policy="evict_first"'
-        needed = _needed([s.value for s in wide])
         writer.statements(v for v in values if id(v) in needed)
         for store in wide:
             writer.store(store)
@@ -99,6 +100,13 @@ def _needed(wanted: list[Value]) -> set[int]:
     return seen
 
 
+def _carry(writer: Writer, needed: set[int]) -> None:
+    """Scans begin anew in every walk that needs them."""
+    for value in writer.plan.values:
+        if value.kind == "scan" and id(value) in needed:
+            writer.carried(value)
+
+
 def _open(writer: Writer, width: int, col_lines: list[str], ragged: bool) -> None:
     writer.say(f"for start in range(0, {width}, BLOCK):")
     writer.indent += 1
@@ -122,6 +130,7 @@ def _walk(
     accumulators: _Accumulators,
     wanted: list[Value],
 ) -> None:
+    _carry(writer, needed)
     _open(writer, width, col_lines, ragged)
     kept = dict(writer.written)
     writer.hints = hints
@@ -142,12 +151,16 @@ class _Accumulators:
         self.sums = set(pairs)
         self.names: dict[int, str] = {}
         self.welford: dict[int, Value] = {}
+        self.most: dict[int, str] = {}  # of a place: the lanes' elements there
 
     def start(self, value: Value, wanted: list[Value]) -> None:
         write = self.writer
         self.names[id(value)] = name = write.names.new(f"{value.name or 'v'}_lanes")
         if value.text == "m2":
             self.welford[id(value.args[1])] = value
+        if value.text in PLACES:
+            self.start_place(value, name)
+            return
         kind = ops.TRITON_DTYPES[value.dtype]
         start = "0" if id(value) in self.sums else identity(value.text, value.dtype)
         shape = "(ROWS, BLOCK)" if write.two_dimensional else "(BLOCK,)"
@@ -158,7 +171,16 @@ class _Accumulators:
     def masked(self, value: Value) -> str:
         argument = self.writer.operand(value.args[0])
         mask = self.writer.col_mask
-        return f"tl.where({mask}, {argument}, {identity(value.text, value.dtype)})" if mask else argument
+        return f"tl.where({mask}, {argument}, {identity(value.text, value.args[0].dtype)})" if mask else argument
+
+    def start_place(self, value: Value, name: str) -> None:
+        """A pair of each lane's largest element and its place, which comes after every place of the row."""
+        write, dtype = self.writer, value.args[0].dtype
+        self.most[id(value)] = most = write.names.new(f"{value.name or 'v'}_most")
+        shape = "(ROWS, BLOCK)" if write.two_dimensional else "(BLOCK,)"
+        start = identity(value.text, dtype)
+        write.say(f"{most} = tl.full({shape}, {start}, {ops.TRITON_DTYPES[dtype]})")
+        write.say(f"{name} = tl.full({shape}, {self.width}, {ops.TRITON_DTYPES[value.dtype]})")
 
     def add(self, value: Value) -> None:
         """Take the current block in."""
@@ -184,6 +206,11 @@ class _Accumulators:
             write.say(f"{name} += {step} / (start // BLOCK + 1)")
             again = f"tl.where({write.col_mask}, {off}, 0.0)" if write.col_mask else f"({off})"
             write.say(f"{m2} += {step} * {again}")
+        elif value.text in PLACES:
+            pair = f"{self.masked(value)}, {write.operand(value.args[1])}"
+            write.say(f"{self.most[id(value)]}, {name} = {PLACES[value.text]}({self.most[id(value)]}, {name}, {pair})")
+        elif value.text == "prod":
+            write.say(f"{name} *= {self.masked(value)}")
         elif value.text in ("sum", "mean"):
             write.say(f"{name} += {self.masked(value)}")
         else:
@@ -203,6 +230,9 @@ class _Accumulators:
             return  # joined with its max
         if value.text == "m2":
             return  # joined with its mean
+        if value.text in PLACES:
+            write.first_place(value, self.most[id(value)], name)
+            return
         if id(value) in self.online:
             total = self.online[id(value)]
             write.assign(value, write.over(value.text, name))

@@ -21,13 +21,18 @@ INNER = 128
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Kernel text and how to launch it. configs: (constants, warps); grid: an expression over `meta` in launch()."""
+    """Kernel text and how to launch it. configs: (constants, warps); grid: an expression over `meta` in launch().
+
+    stages: of each configuration, where they are not Triton's own number. options: further arguments of the launch.
+    """
 
     form: str
     parameters: tuple[str, ...]  # tl.constexpr names
     lines: tuple[str, ...]
     configs: tuple[tuple[tuple[tuple[str, int], ...], int], ...]
     grid: str
+    stages: tuple[int, ...] = ()
+    options: str = ""
 
 
 def power_of_two(n: int) -> int:
@@ -38,12 +43,15 @@ def power_of_two(n: int) -> int:
 def choose(plan: Plan) -> str:
     """Which shape fits: `flat`, `tile`, `rows` or `loop`."""
     domain = plan.domain
+    if any(v.kind == "sort" for v in plan.values):
+        return "rows"  # an order is of all of a row at once
     if plan.reduces:
         held = power_of_two(domain.width) * max(1, plan.full_loads)
         if plan.strided:
             return "rows" if held <= MAX_ACROSS else "loop"
         return "rows" if held <= MAX_HELD or domain.width <= 4096 else "loop"
-    if len(domain.sizes) == 1 or domain.sizes[-1] < INNER:
+    counts = any(s.how == "count" for s in plan.stores)  # of a block with one dimension
+    if len(domain.sizes) == 1 or domain.sizes[-1] < INNER or counts:
         return "flat"
     return "tile"
 
@@ -75,7 +83,7 @@ def _flat(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     axes, statements = split_axes(dims, domain.sizes, "at", used_dims(plan))
     writer = _writer(plan, parameters, lines, axes)
     # In a flat kernel every dimension is a row: scalars are what uses none.
-    sizes = (256, 512, 1024) if count < 2**20 else (1024, 2048, 4096)
+    sizes = (256, 512, 1024) if count < 2**20 or _windowed(plan) else (1024, 2048, 4096)
     blocks = tuple(dict.fromkeys(min(b, power_of_two(count)) for b in sizes))
     writer.say(f"at = {_number(plan, 'tl.program_id(0)')} * BLOCK + tl.arange(0, BLOCK)")
     if count % blocks[-1]:
@@ -88,6 +96,15 @@ def _flat(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
         writer.store(store)
     configs = [((("BLOCK", b),), w) for b in blocks for w in _warps(b)]
     return Body("flat", ("BLOCK",), tuple(writer.text), tuple(configs), f"triton.cdiv({count}, meta['BLOCK'])")
+
+
+MANY_LOADS = 7
+"""Loads from which an element of a tile is a window of others: fewer elements a thread, each with all its taps."""
+
+
+def _windowed(plan: Plan) -> bool:
+    """Each element is made of many."""
+    return sum(v.kind == "load" for v in plan.values) >= MANY_LOADS
 
 
 def _warps(block: int) -> tuple[int, ...]:
@@ -156,6 +173,8 @@ def _tile_configs(plan: Plan, rows: int, columns: int) -> tuple[tuple[tuple[tupl
     wanted: tuple[tuple[int, int, int], ...]
     if across:  # some operand runs along the rows: square tiles keep both sides in whole sectors
         wanted = ((32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 64, 4), (64, 64, 8))
+    elif _windowed(plan):
+        wanted = ((1, 256, 4), (1, 512, 4), (2, 256, 4), (4, 128, 4), (4, 256, 8))
     elif rows * columns < 2**20:
         wanted = ((1, 256, 2), (1, 512, 4), (2, 256, 4), (1, 1024, 4))
     else:
@@ -190,6 +209,8 @@ def _rows(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     writer, row_lines, col_lines = _row_frame(plan, parameters, lines, "col")
     writer.two_dimensional = several
     configs = _row_configs(plan, block) if several else _long_row_configs(block, max(1, plan.full_loads))
+    if sorts(plan) and not several:
+        configs = configs[:1]
     if several:
         _several_rows(writer, max(dict(c)["ROWS"] for c, _ in configs))
         writer.say(f"col = {_columns(plan, f'tl.arange(0, {block})')}[None, :]")
@@ -220,12 +241,24 @@ def _several_rows(writer: Writer, most: int) -> None:
 Configs = tuple[tuple[tuple[tuple[str, int], ...], int], ...]
 
 
+SORTED = ((1024, 4), (2048, 8))
+"""Elements of a program that puts rows in order, and warps: few, since each takes seconds to compile."""
+
+
+def sorts(plan: Plan) -> bool:
+    """Whole rows are put in order."""
+    return any(v.kind == "sort" and not v.text for v in plan.values)
+
+
 def _row_configs(plan: Plan, block: int) -> Configs:
     """Rows a program and warps, so that a thread holds 4 to 32 elements of each full load.
 
     Where neighbours in memory lie along the rows, 16 rows at least: 32 bytes, the least that memory reads.
     """
     rows = power_of_two(plan.domain.rows)
+    if sorts(plan):
+        counts = dict.fromkeys((max(1, min(elements // block, rows)), w) for elements, w in SORTED)
+        return tuple(((("ROWS", count),), warps) for count, warps in counts)
     configs: dict[tuple[tuple[tuple[str, int], ...], int], None] = {}
     least = min(16, rows) if plan.strided else 1
     shapes = ((1024, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8))

@@ -7,19 +7,24 @@ from dataclasses import dataclass, field
 
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.values import Value, literal
-from kernels.codegen.index import Linear, Unsupported
+from kernels.codegen.index import Linear
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.names import Names, comment
 
 LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -(2**7), "u8": 0}
+PLACES = {"argmax": "first_largest", "argmin": "first_smallest"}
+"""Reductions that give a place, and what joins two elements with theirs."""
+WARP = 32
+"""Threads of a warp: a histogram has a place for each at least."""
 HIGHEST = {"i64": 2**63 - 1, "i32": 2**31 - 1, "i16": 2**15 - 1, "i8": 2**7 - 1, "u8": 255}
 
 
 def identity(how: str, dtype: str) -> str:
     """What a masked-out element contributes to a reduction."""
-    if how in ("sum", "mean", "m2"):
-        return literal(0, dtype)
-    lowest = how in ("max", "nan_max")
+    if how in ("sum", "mean", "m2", "prod", "log_add"):
+        start = {"prod": 1.0, "log_add": float("-inf")}.get(how, 0)
+        return literal(start, dtype)
+    lowest = how in ("max", "nan_max", "argmax", "latest_largest")
     if dtype.startswith("f"):
         return literal(float("-inf") if lowest else float("inf"), dtype)
     return repr((LOWEST if lowest else HIGHEST)[dtype])
@@ -45,6 +50,7 @@ class Writer:
     text: list[str] = field(default_factory=list)
     indent: int = 1
     written: dict[int, str] = field(default_factory=dict)
+    carries: dict[int, tuple[str, ...]] = field(default_factory=dict)  # scans: what the columns before gave
     last_line: int = 0
 
     def say(self, line: str) -> None:
@@ -56,10 +62,13 @@ class Writer:
         """An index or address as an expression, largest steps first."""
         parts = []
         for dim, coefficient in sorted(linear.terms, key=lambda t: -t[1]):
-            parts.append(self.axes[dim] if coefficient == 1 else f"{self.axes[dim]} * {coefficient}")
+            step = abs(coefficient)
+            parts.append((coefficient, self.axes[dim] if step == 1 else f"{self.axes[dim]} * {step}"))
         if linear.offset or not parts:
-            parts.append(repr(linear.offset))
-        return " + ".join(parts)
+            parts.append((linear.offset, repr(abs(linear.offset))))
+        parts.sort(key=lambda part: part[0] < 0)  # what is taken away comes last
+        text = "".join(f" {'-' if sign < 0 else '+'} {part}" for sign, part in parts)
+        return text.removeprefix(" + ").replace(" - ", "-", 1) if parts[0][0] < 0 else text.removeprefix(" + ")
 
     def mask(self, rows: bool, columns: bool, guard: Value | None = None) -> str:
         row, col = (self.row_mask if rows else ""), (self.col_mask if columns else "")
@@ -122,6 +131,10 @@ class Writer:
             self.assign(value, f"({self.linear(value.where)}).to({ops.TRITON_DTYPES[value.dtype]})")
         elif value.kind == "expression":
             self.assign(value, self.expression(value))
+        elif value.kind == "scan":
+            self.scan(value)
+        elif value.kind == "sort":
+            self.order(value)
         else:
             self.reduction(value)
 
@@ -132,24 +145,104 @@ class Writer:
     def reduction(self, value: Value) -> None:
         """A reduction over a whole row held at once."""
         argument = self.operand(value.args[0])
-        width = float(self.plan.domain.width)
+        width = float(value.width)
+        mask = self.col_mask if value.guard is None else self.operand(value.guard)
         if value.text == "m2":
             off = f"{argument} - {self.operand(value.args[1])}"
-            if self.col_mask:
-                off = f"tl.where({self.col_mask}, {off}, {literal(0, value.dtype)})"
+            if mask:
+                off = f"tl.where({mask}, {off}, {literal(0, value.dtype)})"
             off_name = self.names.new("off")
             self.say(f"{off_name} = {off}")
             self.assign(value, self.over("sum", f"{off_name} * {off_name}"))
             return
-        if self.col_mask:
-            argument = f"tl.where({self.col_mask}, {argument}, {identity(value.text, value.dtype)})"
+        if mask:
+            argument = f"tl.where({mask}, {argument}, {identity(value.text, value.args[0].dtype)})"
+        if value.text in PLACES:
+            self.first_place(value, argument, self.operand(value.args[1]))
+            return
         how = "sum" if value.text == "mean" else value.text
         total = self.over(how, argument)
         self.assign(value, f"{total} / {width!r}" if value.text == "mean" else total)
 
+    @property
+    def axis(self) -> int:
+        """The columns' axis of a tile."""
+        return 1 if self.two_dimensional else 0
+
+    def first_place(self, value: Value, argument: str, place: str) -> None:
+        """The place of the first largest or smallest element of each row."""
+        if self.two_dimensional:
+            wide, places = self.names.new("wide"), self.names.new("places")
+            self.say(f"{wide}, {places} = tl.broadcast({argument}, {place})")
+            argument, place = wide, places
+        keep = ", keep_dims=True" if self.two_dimensional else ""
+        name = self.names.new(value.name or "v")
+        self.written[id(value)] = name
+        most = self.names.new("most")
+        self.say(f"{most}, {name} = tl.reduce(({argument}, {place}), {self.axis}, {PLACES[value.text]}{keep})")
+
+    def scan(self, value: Value) -> None:
+        """The running result along the columns, after what the columns before gave."""
+        arguments = [self.operand(a) for a in value.args]
+        carry = self.carries.get(id(value), ())
+        if len(arguments) == 2:
+            self.scan_pair(value, arguments, carry)
+            return
+        simple = {"sum": ("tl.cumsum", "{1} + {0}"), "prod": ("tl.cumprod", "{1} * {0}")}
+        if value.text in simple:
+            call, joined = simple[value.text]
+            self.assign(value, f"{call}({arguments[0]}, axis={self.axis})")
+        else:
+            joined = value.text + "({1}, {0})"
+            self.assign(value, f"tl.associative_scan({arguments[0]}, {self.axis}, {value.text})")
+        if carry:
+            name = self.written[id(value)]
+            self.say(f"{name} = {joined.format(name, carry[0])}")
+            self.say(f"{carry[0]} = {self.last_column(name, value.dtype)}")
+
+    def scan_pair(self, value: Value, arguments: list[str], carry: tuple[str, ...]) -> None:
+        """The running largest or smallest element's place."""
+        if self.two_dimensional:
+            wide, places = self.names.new("wide"), self.names.new("places")
+            self.say(f"{wide}, {places} = tl.broadcast({arguments[0]}, {arguments[1]})")
+            arguments = [wide, places]
+        most, name = self.names.new("most"), self.names.new(value.name or "v")
+        self.written[id(value)] = name
+        self.say(f"{most}, {name} = tl.associative_scan(({', '.join(arguments)}), {self.axis}, {value.text})")
+        if carry:
+            self.say(f"{most}, {name} = {value.text}({carry[0]}, {carry[1]}, {most}, {name})")
+            self.say(f"{carry[0]} = {self.last_column(most, value.args[0].dtype)}")
+            self.say(f"{carry[1]} = {self.last_column(name, value.dtype)}")
+
+    def last_column(self, name: str, dtype: str) -> str:
+        """What the last column of a block holds."""
+        kept = f".to({ops.TRITON_DTYPES[dtype]})" if dtype in ("i8", "u8", "i16") else ""  # a sum is of 32 bits
+        return f"tl.sum(tl.where(col == start + BLOCK - 1, {name}, 0), axis={self.axis}, keep_dims=True){kept}"
+
+    def carried(self, value: Value) -> None:
+        """Names for what a scan hands on from block to block, before the first."""
+        shape = "(ROWS, 1)" if self.two_dimensional else "(1,)"
+        names = []
+        for place, part in enumerate(value.args):
+            start = "0" if place else identity(value.text, part.dtype)
+            names.append(self.names.new(f"{value.name or 'v'}_before"))
+            self.say(f"{names[-1]} = tl.full({shape}, {start}, {ops.TRITON_DTYPES[part.dtype]})")
+        self.carries[id(value)] = tuple(names)
+
+    def order(self, value: Value) -> None:
+        """A row of packed values and places in order, or its first ones."""
+        packed, col = (self.operand(a) for a in value.args)
+        if self.col_mask:
+            packed = f"tl.where({self.col_mask}, {packed}, {hex(2**63 - 1)})"
+        if value.text:
+            self.assign(value, f"first_of({packed}, {col}, {value.text}, {self.axis})")
+        else:
+            self.assign(value, f"tl.sort({packed}, dim={self.axis})")
+
     def over(self, how: str, argument: str) -> str:
         """Reduce a tile along its columns."""
-        if how in ("nan_max", "nan_min"):
+        how = {"prod": "product"}.get(how, how)
+        if how in ("nan_max", "nan_min", "product"):
             keep = "1, {0}, keep_dims=True" if self.two_dimensional else "0, {0}"
             return f"tl.reduce({argument}, {keep.format(how)})"
         keep = "axis=1, keep_dims=True" if self.two_dimensional else "axis=0"
@@ -157,15 +250,68 @@ class Writer:
 
     def store(self, store: Store) -> None:
         pointer = self.parameters[store.name]
+        if store.how:
+            self.scatter(store, pointer)
+            return
         where = self.linear(store.where)
         first = self.plan.domain.first_column
         dims = [d for d, _ in store.where.terms]
         rows, columns = any(d < first for d in dims), any(d >= first for d in dims)
         arguments = [f"{pointer} + {where}" if where != "0" else pointer, self.operand(store.value)]
-        mask = self.mask(rows, columns)
+        mask = self.mask(rows, columns, store.guard)
         if mask:
             arguments.append(f"mask={mask}")
         self.say(f"tl.store({', '.join(arguments)})")
+
+    def scatter(self, store: Store, pointer: str) -> None:
+        """Every element at a place that was read, by an atomic unless it is only set."""
+        mask = self.mask(True, True)
+        if store.within is not None:
+            asserted = f", mask={mask}" if mask else ""
+            self.say(f'tl.device_assert({self.operand(store.within)}, "an index out of range"{asserted})')
+        guards = [mask, *(self.operand(g) for g in (store.within, store.chosen) if g is not None)]
+        guarded = " & ".join(g for g in guards if g)
+        if store.how == "count":
+            self.count(store, pointer, guarded)
+            return
+        arguments = [self.places(store, pointer), self.operand(store.value)]
+        if guarded:
+            arguments.append(f"mask={guarded}")
+        if store.how == "set":
+            self.say(f"tl.store({', '.join(arguments)})")
+        else:
+            self.say(f'tl.atomic_{store.how}({", ".join(arguments)}, sem="relaxed")')
+
+    def places(self, store: Store, pointer: str) -> str:
+        """The address of every element of the block, also where several have the same."""
+        steps = zip(store.spots, store.steps, strict=True)
+        spots = [self.operand(s) + (f" * {step}" if step != 1 else "") for s, step in steps]
+        plain = self.linear(store.where)
+        parts = [*([plain] if plain != "0" or not spots else []), *spots]
+        first = self.plan.domain.first_column
+        rows = any(d < first for d, _ in store.where.terms) or any(s.rows for s in store.spots)
+        columns = any(d >= first for d, _ in store.where.terms) or any(s.columns for s in store.spots)
+        tile = self.plan.domain.columns > 0
+        if not rows:
+            parts.append("row * 0" if tile else "at * 0")
+        if tile and not columns:
+            parts.append("col * 0")
+        return " + ".join([pointer, *parts])
+
+    def count(self, store: Store, pointer: str, guard: str) -> None:
+        """How often each place occurs in the block, added once for all of it."""
+        size, spot = store.shape[0], self.operand(store.spots[0])
+        bins = max(WARP, 1 << max(0, size - 1).bit_length())
+        counts, places = self.names.new("counts"), self.names.new("places")
+        self.say(f"{places} = tl.arange(0, {bins})")
+        block = spot if store.spots[0].rows else f"({spot} + at * 0)"
+        self.say(f"{counts} = tl.histogram({block}.to(tl.int32), {bins}{f', mask={guard}' if guard else ''})")
+        times = self.operand(store.value)
+        kind = ops.TRITON_DTYPES[store.dtype]
+        added = f"{counts}.to({kind})" + (f" * {times}" if times not in ("1", "1.0") else "")
+        where = f"{pointer} + {places}" + (f" * {store.steps[0]}" if store.steps[0] != 1 else "")
+        some = f"{counts} > 0" if bins == size else f"({counts} > 0) & ({places} < {size})"
+        self.say(f'tl.atomic_add({where}, {added}, mask={some}, sem="relaxed")')
 
 
 def split_axes(
@@ -191,9 +337,3 @@ def used_dims(plan: Plan) -> set[int]:
     """Domain dimensions that some address or position uses."""
     linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]
     return {d for linear in linears for d, _ in linear.terms}
-
-
-def check(plan: Plan) -> None:
-    """A plan that no kernel shape can print raises Unsupported."""
-    if any(c < 0 for v in plan.values if v.kind == "load" for _, c in v.where.terms):
-        raise Unsupported("a flipped view")

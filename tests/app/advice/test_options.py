@@ -40,9 +40,8 @@ def triton(found: Evaluated) -> dict[str, str]:
 
 
 REFUSED = {
-    "rows turned round": "x: bf16[8192, 4096]\nreturn (gelu(x) * 2 + 1).flip(-1) * 2\n",
-    "products of rows": "x: f32[8192, 4096]\nreturn (x * 2).abs().prod(-1) + 1\n",
-    "a scan": "x: f32[4096, 4096]\nreturn (x * 2).cumsum(-1) + 1\n",
+    "rows moved on": "x: bf16[8192, 4096]\nreturn torch.roll(gelu(x) * 2 + 1, 1, -1) * 2\n",
+    "rest of a division": "x: f32[8192, 4096]\nreturn ((x * 2).abs() % 3).sum(-1) + 1\n",
 }
 
 
@@ -64,6 +63,11 @@ def test_what_the_generator_refuses_is_a_kernel_to_write(text: str) -> None:
         "x: bf16[8192, 4096]\nreturn gelu(x) * 2 + 1\n",
         "x: bf16[8192, 4096]\nreturn F.dropout(gelu(x) * 2 + 1, 0.1)\n",
         "x: f32[8192, 4096]\nreturn (x * 2).abs().sum()\n",
+        "x: f32[4096, 4096]\nreturn (x * 2).cumsum(-1) + 1\n",
+        "x: bf16[8192, 4096]\nreturn (gelu(x) * 2 + 1).flip(-1) * 2\n",
+        "x: f32[8192, 4096]\nreturn (x * 2).abs().prod(-1), x.argmax(-1)\n",
+        "x: f32[16384, 128]\nv, i = torch.topk(x, 8, -1)\nreturn v, i\n",
+        "x: bf16[8, 1024, 1024]\nw: bf16[1024, 1, 4]\nreturn F.conv1d(x, w, groups=1024)\n",
     ],
 )
 def test_what_the_generator_takes_is_offered_generated(text: str) -> None:
@@ -221,3 +225,17 @@ def test_no_kernel_is_to_be_written_where_a_package_that_can_be_installed_does_i
     assert with_package.mode != "custom"
     (refused,) = [a for a in with_package.alternatives if a.mode == "custom"]
     assert refused.note.endswith("try that before a kernel is written")
+
+
+def test_a_call_that_the_generator_fuses_with_the_rest_leaves_no_other_kernel_to_write() -> None:
+    convolution = "x: bf16[8, 1024, 1024]\nw: bf16[1024, 1, 4]\nb: bf16[1024]\n"
+    found = triton(
+        evaluated(f"{convolution}y = F.conv1d(x, w, b, padding=3, groups=1024)[..., :1024]\nreturn F.silu(y)\n")
+    )
+    assert list(found) == ["triton:generated"]
+
+
+def test_a_call_that_the_generator_takes_is_priced_as_what_it_moves() -> None:
+    text = "x: f32[16384, 128]\nv, i = torch.topk(x, 8, -1)\nreturn torch.softmax(v, -1), i\n"
+    times = {a.candidate: a.time_us.mid for a in evaluated(text).advice.alternatives if a.time_us is not None}
+    assert times["triton:generated"] < 0.5 * times["compile"]
