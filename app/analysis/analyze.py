@@ -139,9 +139,7 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
     taken = Taken(tried.taken, bool(tried.taken) and tried.launches == 1 and not tried.kept)
     more["taken"] = taken
-    more["apart"] = FusionGap.between(
-        tried.launches, tried.bytes_written, tried.bytes_between, shape, taken
-    )
+    more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape, taken)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0), c.part) for c in own if c.available)
     more |= context.facts.known()
     title = str(more.pop("title", title))  # as the trace's report names it
