@@ -255,6 +255,16 @@ def nan_min(a, b):
     """The smaller one, NaN where either is: as torch.amin."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
+    "whole_max": '''@triton.jit
+def whole_max(a, b):
+    """The larger of two integers, for tl.reduce. By tl.min a min of i32 rows came out wrong (H100, Triton 3.6.0)."""
+    return tl.where(a > b, a, b)
+''',
+    "whole_min": '''@triton.jit
+def whole_min(a, b):
+    """The smaller of two integers, for tl.reduce. By tl.min a min of i32 rows came out wrong (H100, Triton 3.6.0)."""
+    return tl.where(a < b, a, b)
+''',
     "floor_mod": '''@triton.jit
 def floor_mod(a, b):
     """What is left of an integer division, with the sign of b: Triton's has that of a."""

@@ -420,11 +420,10 @@ class Builder:
             if how == "prod" and width > 1:
                 raise Unsupported("a product of one number that is repeated")
             return value if constant is None else self.expression(constant, value.dtype, value)
-        if how in ("nan_max", "nan_min"):
-            if value.dtype.startswith("f"):
-                self.helpers[how] = None
-            else:
-                how = how[4:]
+        if how in ("nan_max", "nan_min", "max", "min") and not value.dtype.startswith("f"):
+            how = f"whole_{how[-3:]}"
+        if how in ops.HELPERS:
+            self.helpers[how] = None
         elif how == "prod":
             self.helpers["product"] = None
         args = (value,) if mean is None else (value, mean)

@@ -24,7 +24,7 @@ def identity(how: str, dtype: str) -> str:
     if how in ("sum", "mean", "m2", "prod", "log_add"):
         start = {"prod": 1.0, "log_add": float("-inf")}.get(how, 0)
         return literal(start, dtype)
-    lowest = how in ("max", "nan_max", "argmax", "latest_largest")
+    lowest = how in ("max", "nan_max", "whole_max", "argmax", "latest_largest")
     if dtype.startswith("f"):
         return literal(float("-inf") if lowest else float("inf"), dtype)
     return repr((LOWEST if lowest else HIGHEST)[dtype])
@@ -242,7 +242,7 @@ class Writer:
     def over(self, how: str, argument: str) -> str:
         """Reduce a tile along its columns."""
         how = {"prod": "product"}.get(how, how)
-        if how in ("nan_max", "nan_min", "product"):
+        if how in ("nan_max", "nan_min", "whole_max", "whole_min", "product"):
             keep = "1, {0}, keep_dims=True" if self.two_dimensional else "0, {0}"
             return f"tl.reduce({argument}, {keep.format(how)})"
         keep = "axis=1, keep_dims=True" if self.two_dimensional else "axis=0"
