@@ -222,9 +222,9 @@ class RegionFacts:
     already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
     "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
     was not asked; generated_lines: of code that it writes; apart: what it does not fuse; taken: what it fuses where
-    torch.compile makes a call. kernels: this project's own that compute all of it. hidden_share: of the products' FLOPs,
-    those of scores that masks of positions hide. attention_density: share of its attention's scores that any call has
-    to look at, half in
+    torch.compile makes a call. kernels: this project's own that compute all of it. hidden_share: of the products'
+    FLOPs, those of scores that masks of positions hide. attention_density: share of its attention's scores that any
+    call has to look at, half in
     causal order. sdpa: operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that
     moves. obstacles: what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its
     trace shows. prediction, recompiles: the oracle's answers, None where it was not asked or had none. compiled_total:

@@ -30,7 +30,8 @@ ROUNDS, MOST_FLOPS = 9, 4e11
 
 def sizes(count: int, seed: int = 0) -> list[tuple[int, int, int]]:
     """M, N, K, spread evenly in their logarithms."""
-    random, made = Random(seed), []
+    random = Random(seed)
+    made: list[tuple[int, int, int]] = []
     while len(made) < count:
         m, n, k = (int(2 ** random.uniform(6, 13)) for _ in range(3))
         if len(made) % 2 == 0:
@@ -52,8 +53,8 @@ def timed(m: int, n: int, k: int) -> dict[str, float]:
         for way in WAYS:
             torch.backends.cuda.matmul.allow_tf32 = way == "tf32"
             flush.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(200_000)  # the launch is queued before the GPU gets to it
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(200_000)  # type: ignore[no-untyped-call]  # the launch is queued before the GPU gets to it
             start.record()
             result = operands[way][0] @ operands[way][1]
             end.record()

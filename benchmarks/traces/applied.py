@@ -48,7 +48,7 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[
 
     def step(called: nn.Module) -> None:
         optimizer.zero_grad(set_to_none=True)
-        loss(called).backward()
+        torch.autograd.backward(loss(called))
         optimizer.step()
 
     return model, step
@@ -56,7 +56,7 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[
 
 def llama(small: bool, device: str) -> Any:
     """A decoder of transformers, random weights, bf16."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM  # type: ignore[import-not-found]  # on a GPU host
 
     wide = 128 if small else 1024
     config = LlamaConfig(
@@ -95,7 +95,7 @@ def llama_decoding(small: bool, device: str) -> Made:
 
 def resnet(small: bool, device: str) -> Made:
     """ResNet-50 in f32, SGD with momentum."""
-    from torchvision.models import resnet50
+    from torchvision.models import resnet50  # type: ignore[import-not-found]  # on a GPU host
 
     torch.manual_seed(0)
     model = resnet50().to(device)
@@ -124,7 +124,8 @@ class DiffusionBlock(nn.Module):
         attended = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = x + gate * self.out(attended)
         y = self.second(x) * (1 + scale2) + shift2
-        return x + gate2 * self.down(nn.functional.gelu(self.up(y), approximate="tanh"))
+        made: torch.Tensor = x + gate2 * self.down(nn.functional.gelu(self.up(y), approximate="tanh"))
+        return made
 
 
 class Diffusion(nn.Module):
@@ -178,7 +179,9 @@ class Recommender(nn.Module):
         low = self.bottom(dense)
         found = torch.stack([low, *(bag(rows) for bag, rows in zip(self.bags, sparse, strict=True))], 1)
         products = found @ found.transpose(1, 2)
-        return self.top(torch.cat([low, products[:, self.pairs[0], self.pairs[1]]], 1))[:, 0]
+        places: Any = self.pairs
+        made: torch.Tensor = self.top(torch.cat([low, products[:, places[0], places[1]]], 1))[:, 0]
+        return made
 
 
 def recommender(small: bool, device: str) -> Made:
@@ -346,7 +349,7 @@ def show(answer: Json) -> None:
         if "why" in told:
             print(f"  {what:32} {told['why']}", flush=True)
             continue
-        step = predicted.get(what) or (answer["gain"]["all"] or {}).get("step_time_us")
+        step: Any = predicted.get(what) or (answer["gain"]["all"] or {}).get("step_time_us")
         ends = [answer["profiled_us"] / step[end] for end in ("high", "mid", "low")]
         ratio = eager / told["wall_us"] if eager else 0.0
         print(

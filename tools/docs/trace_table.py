@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.trace_report.launches_left import list_names
 from app.trace_report.report import report
-from app.trace_report.speedup import TOP, list_names
+from app.trace_report.speedup import TOP
 from kernels.host import Host, assume, probe_host
 
 Json = Mapping[str, Any]
@@ -40,8 +41,9 @@ torch and Triton and no other package.
 
 A step's time afterwards is not the sum of its kernels' savings. Where the host launches kernels more slowly than the
 GPU runs them, faster kernels only make the gaps longer, and only fewer launches help; where the GPU sets the pace, the
-step gets shorter with its kernels until the host is the later one. How that is counted: `app/trace_report/speedup.py`
-and `profiler/trace/analyze/pacing.py`. "GPU's pace" is the share of the step in which the GPU sets it.
+step gets shorter with its kernels until the host is the later one. How that is counted:
+`app/trace_report/step_model.py` and `profiler/trace/analyze/pacing.py`. "GPU's pace" is the share of the step in which
+the GPU sets it.
 
 | trace | step, ms | GPU busy | GPU's pace | all advice, ms | times as fast | only the best {top}, ms | times as fast |
 |-|-|-|-|-|-|-|-|
@@ -132,15 +134,18 @@ def _part(trace: Json) -> Iterator[str]:
         yield f"Saves most: {list_names(gain['top']['advice'])}."
         yield ""
     if acted:
-        yield "| region | of the step | advice | region, times as fast | by itself saves, ms |"
+        yield "| region | of the step | advice | region, times as fast | its part of what is saved, ms |"
         yield "|-|-|-|-|-|"
-        alone = {key: e["saved_us"] for e in gain["each"] for key in e["regions"] if len(e["regions"]) == 1}
+        parts: dict[str, float] = {}
+        for action in trace["actions"]:
+            for key, part in zip(action["regions"], action["parts_us"], strict=False):
+                parts[key] = parts.get(key, 0.0) + part
         for region in acted:
             advice = region["advice"]
             mode = "" if advice["mode"] == "default" else f" ({advice['mode'].replace('torch.nn.functional.', 'F.')})"
             yield _line([
                 region["name"], _percent(region["share_of_step"]), f"{advice['tool']}{mode}",
-                _span(advice["region_speedup"], 1.0), _span(alone.get(region["key"]), 1e3),
+                _span(advice["region_speedup"], 1.0), _ms(parts[region["key"]]) if region["key"] in parts else "",
             ])  # fmt: skip
         yield ""
     large = [r for r in kept if (r["share_of_step"] or 0.0) >= NOTABLE]

@@ -244,7 +244,8 @@ class Writer:
         how = {"prod": "product"}.get(how, how)
         if how in ("nan_max", "nan_min", "whole_max", "whole_min", "product"):
             keep = "1, {0}, keep_dims=True" if self.two_dimensional else "0, {0}"
-            return f"tl.reduce({argument}, {keep.format(how)})"
+            wide = f"({argument}).to(tl.int64)" if how.startswith("whole_") else argument
+            return f"tl.reduce({wide}, {keep.format(how)})"
         keep = "axis=1, keep_dims=True" if self.two_dimensional else "axis=0"
         return f"tl.{how}({argument}, {keep})"
 
