@@ -7,7 +7,9 @@ import pytest
 from app.accuracy import totals
 from app.accuracy.case import case_of
 from app.accuracy.labels import Label
+from app.accuracy.question import case_of_today
 from app.accuracy.score import score
+from app.estimate.facts import Taken
 from tests.app.accuracy.made import advice, candidate, case, option, record
 
 COMPILE = option("compile", "compile", 50.0)
@@ -158,3 +160,19 @@ def test_totals_are_a_geometric_mean_and_a_share() -> None:
 @pytest.mark.parametrize(("predicted", "inside"), [(1.2, True), (1.21, False), (0.8, True), (0.79, False)])
 def test_the_band_is_20_per_cent_of_what_was_measured(predicted: float, inside: bool) -> None:
     assert totals.within(2 * predicted, 2.0) is inside
+
+
+@pytest.mark.parametrize(
+    ("kernels", "taken", "counted"),
+    [
+        (["generated_softmax", "void at::native::sbtopk::gatherTopK<float>"], Taken(frozenset({"topk"})), False),
+        (["generated_softmax_topk"], Taken(frozenset({"topk"})), True),
+        (["generated_softmax", "void at::native::sbtopk::gatherTopK<float>"], Taken(), True),
+    ],
+)
+def test_a_generated_kernel_that_called_what_is_generated_today_is_another_kernel(
+    kernels: list[str], taken: Taken, counted: bool
+) -> None:
+    generated = {**candidate("triton:generated", 44, best_other=47), "kernels": kernels}
+    measured = case(candidate("eager", 100), candidate("compile", 50), generated)
+    assert (case_of_today(measured, taken).contender("triton:generated") is not None) == counted
