@@ -298,13 +298,18 @@ def start(model: str, what: str, out: Path, arguments: argparse.Namespace, until
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it died"])[-1][:200]
 
 
+def traced(model: str, folder: Path) -> Path:
+    """Where a model's trace is."""
+    return folder / f"{model.replace(' ', '-')}.json"
+
+
 def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: float) -> Json:
     """Everything about one model."""
     from app.trace_report.report import report
 
-    path = folder / f"{model.replace(' ', '-')}.json"
-    if why := start(model, "trace", path, arguments, until):
-        return {"model": model, "why": why}
+    path = traced(model, folder)
+    if not path.exists():
+        return {"model": model, "why": "its step was not recorded"}
     with ADVISING:  # it forks
         trace = report(path, model)
     if arguments.traces:
@@ -374,6 +379,9 @@ def main() -> int:
         return 0
     until = time.time() + arguments.seconds
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(arguments.models)) as pool:
+        for model in arguments.models:  # one after the other, with nothing else on the host
+            if why := start(model, "trace", traced(model, Path(folder)), arguments, until):
+                print(f"{model}: {why}", flush=True)
         answers = list(pool.map(lambda m: of_model(m, Path(folder), arguments, until), arguments.models))
     for answer in answers:
         show(answer)

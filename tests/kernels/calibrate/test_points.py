@@ -48,7 +48,9 @@ def test_a_recording_is_read_as_it_was_written_and_has_the_same_bytes(tmp_path: 
     assert read_recording(first) == (CONDITIONS, [point(1), point(2)])
 
 
-@pytest.mark.parametrize("damage", [b"", b"no gzip", gzip.compress(b"", mtime=0), gzip.compress(b"{}\n{"), "cut"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"no gzip", gzip.compress(b"", mtime=0), gzip.compress(b"{}\n{", mtime=0), "cut"]
+)
 def test_a_damaged_recording_is_told_with_its_name(tmp_path: Path, damage: bytes | str) -> None:
     path = tmp_path / "card.jsonl.gz"
     write_recording(path, CONDITIONS, [point(n) for n in range(50)])
