@@ -28,8 +28,8 @@ class Priced:
         return wall_us - self.after_us[1] if self.after_us else 0.0
 
     def rank_us(self, wall_us: float) -> float:
-        """By what it is ranked: where only a bound is known, half of its middle, so that a wait has to be four times what
-        another action is predicted to save to stand before it."""
+        """By what it is ranked: where only a bound is known, half of its middle: a wait stands before another action
+        where it is four times what that is predicted to save."""
         return self.saved_us(wall_us) * (0.5 if self.option.evidence["kind"] == "bound" else 1.0)
 
 
