@@ -48,7 +48,7 @@ VARIANTS = {
     "torch.topk.cutedsl": "torch.topk with its CuTe DSL kernel",
     "torch.index_add.cutedsl": "torch.index_add with its CuTe DSL kernel",
     "torch.optim.fused": "torch.optim with fused=True",
-    "torch.optim.AdamW": "torch.optim.AdamW with fused=True",
+    **{f"torch.optim.{own}": f"torch.optim.{own} with fused=True" for own in ("Adam", "AdamW", "SGD", "Adagrad")},
     "torch._foreach": "torch's foreach functions",
     "F.activation": "F's own activation",
     "F.pool": "F's own pooling",

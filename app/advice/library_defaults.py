@@ -51,8 +51,8 @@ TABLE: dict[str, tuple[str, str, str, str]] = {
     "fft": ("torch", "torch.fft", "y = torch.fft.rfft(x)", "cuFFT"),
     "sort": ("torch", "torch.sort", "y, i = torch.sort(x, -1)", "CUB"),
     "optimizer": (
-        "torch", "torch.optim.AdamW", "optimizer = torch.optim.AdamW(parameters, fused=True)",
-        "floating-point parameters on a GPU",
+        "torch", "torch.optim.fused", "optimizer = torch.optim.AdamW(parameters, fused=True)  # or your class",
+        "Adam, AdamW, SGD or Adagrad; floating-point parameters on a GPU",
     ),
     "quantised_gemm": (
         "vllm", "vllm.marlin_gemm",
@@ -82,6 +82,9 @@ TABLE: dict[str, tuple[str, str, str, str]] = {
     "softmax": ("torch", "torch.softmax", "y = torch.softmax(x, -1)", "over the last dimension"),
 }  # fmt: skip
 
+FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+"""Classes of torch.optim that take fused=True (torch 2.11)."""
+
 BY_HAND_ONLY = frozenset({"optimizer", "quantised_gemm", "f8_gemm", "moe"})
 """Kinds whose library another spelling of the region would use, whatever its shapes are."""
 
@@ -96,6 +99,11 @@ def known_covers(facts: RegionFacts, settings: Thresholds) -> tuple[Cover, ...]:
     if kind not in TABLE or (facts.shapes and kind not in (*DONE_BY_LIBRARY, *BY_HAND_ONLY)):
         return ()
     package, name, code, condition = TABLE[kind]
+    if kind == "optimizer" and (own := facts.optimizer_class):
+        if own not in FUSED_OPTIMIZERS:
+            return ()  # what computes another step is no replacement
+        name, code = f"torch.optim.{own}", f"optimizer = torch.optim.{own}(parameters, fused=True)"
+        condition = "floating-point parameters on a GPU"
     already = kind in DONE_BY_LIBRARY and not facts.by_hand and _alone(facts)
     already |= kind == "optimizer" and "fused" in facts.title
     if facts.shapes and not already and kind in DONE_BY_LIBRARY:

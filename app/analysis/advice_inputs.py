@@ -24,7 +24,8 @@ what is shown."""
 class TraceFacts:
     """What a trace says of a region that its text does not: fields of RegionFacts. None where the trace is silent.
 
-    title: as the trace's report names the region, "" for the title of its operations.
+    title: as the trace's report names the region, "" for the title of its operations. optimizer_class: of an
+    optimizer's step, as its annotation names it.
     """
 
     title: str = ""
@@ -36,6 +37,7 @@ class TraceFacts:
     already_tuned: bool | None = None
     communication: bool | None = None
     obstacles: tuple[CompileBlocker, ...] = ()
+    optimizer_class: str = ""
 
     def known(self) -> dict[str, Any]:
         """The fields that are known, by the name that RegionFacts has for them: keywords, each of its field's type."""

@@ -219,9 +219,9 @@ class RegionFacts:
     somebody said so and there is no cost to tell. fuses: whether torch.compile makes one pass of it, where an oracle
     or an answer says so. uniqueness: the widget's answer. irregularity: 0 to 1, see `irregularity`.
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
-    already_tuned: it runs on a hand-written Triton or CUDA kernel. needs: what Triton does not give ("grid-wide",
-    "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the region, "" where it takes it or
-    was not asked; generated_lines: of code that it writes; apart: what it does not fuse; taken: what it fuses where
+    already_tuned: it runs on a hand-written Triton or CUDA kernel. optimizer_class: whose step it is. needs: what
+    Triton does not give ("grid-wide", "nvlink", "last per cent"). not_generated: why the generator of Triton refuses the
+    region, "" where it takes it or was not asked; generated_lines: of code that it writes; apart: what it does not fuse; taken: what it fuses where
     torch.compile makes a call. kernels: this project's own that compute all of it. hidden_share: of the products'
     FLOPs, those of scores that masks of positions hide. attention_density: share of its attention's scores that any
     call has to look at, half in
@@ -253,6 +253,7 @@ class RegionFacts:
     quantised: str = ""
     gemm_rows: int | None = None
     optimizer: bool = False
+    optimizer_class: str = ""
     needs: tuple[str, ...] = ()
     bound: str | None = None
     fuses: bool | None = None

@@ -164,7 +164,8 @@ def stages(
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
-    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target) for i in order)
+    classes = optimizer_classes(trace)
+    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target, classes) for i in order)
     yield Parts({**body, "gain": None, "actions": []}, inputs)
 
     def advise_one(position: int) -> RegionAdvised:
@@ -195,6 +196,16 @@ def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, lis
     except Exception as fault:
         log.exception("the trace could not be cut into regions")
         return without_regions(trace), [region_failed.of_all(fault)]
+
+
+OPTIMIZER = "Optimizer.step#"
+"""How torch.optim annotates a step, before the class: `Optimizer.step#SGD.step`."""
+
+
+def optimizer_classes(trace: Trace) -> tuple[str, ...]:
+    """Classes of the optimizers whose steps the trace annotates, in order of their names."""
+    named = {n.removeprefix(OPTIMIZER).partition(".")[0] for n in trace.names if n.startswith(OPTIMIZER)}
+    return tuple(sorted(named))
 
 
 def _pace_json(mining: Mining, pacing: Pace) -> objects.Pace:
@@ -328,9 +339,11 @@ def _busy_us(mining: Mining) -> float:
 
 
 def _inputs(
-    mining: Mining, mined: MinedRegion, device: Device, blockers: tuple[CompileBlocker, ...], target: Device
-) -> AdviceInputs:
-    """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for."""
+    mining: Mining, mined: MinedRegion, device: Device, blockers: tuple[CompileBlocker, ...], target: Device,
+    classes: tuple[str, ...],
+) -> AdviceInputs:  # fmt: skip
+    """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for;
+    classes: of the step's optimizers."""
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
@@ -344,6 +357,7 @@ def _inputs(
             launches=kernels / mined.calls_per_step if mined.calls_per_step else None,
             compiled=mined.kind == "compiled",
             optimizer=mined.kind == "optimizer",
+            optimizer_class=classes[0] if mined.kind == "optimizer" and len(classes) == 1 else "",
             already_tuned=mined.title.startswith(CUSTOM),
             communication=mined.kind == "communication",
             obstacles=blockers,

@@ -69,7 +69,15 @@ SITUATIONS = {
     ),
     "an optimizer one tensor at a time": (
         region(kind="optimizer", title="optimizer step (one tensor at a time)", optimizer=True), HALF,
-        ("library", "torch.optim.AdamW"),
+        ("library", "torch.optim.fused"),
+    ),
+    "SGD is not replaced by AdamW": (
+        region(kind="optimizer", title="optimizer step (foreach)", optimizer=True, optimizer_class="SGD"), HALF,
+        ("library", "torch.optim.SGD"),
+    ),
+    "an optimizer that torch has not": (
+        region(kind="optimizer", title="optimizer step (foreach)", optimizer=True, optimizer_class="Shampoo"), HALF,
+        ("compile", "default"),
     ),
     "a fused optimizer": (
         region(kind="optimizer", title="optimizer step (fused)", optimizer=True), HALF, ("skip", "default"),

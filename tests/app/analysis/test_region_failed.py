@@ -143,9 +143,9 @@ def test_the_shell_names_the_region_that_failed(whole: Json) -> None:
     copied = copy.deepcopy(whole)
     copied["regions"][0] |= {"advice": None}
     lines = trace_text(copied).splitlines()
-    at = lines.index(next(line for line in lines if line.startswith("1. ")))
+    at = lines.index(next(line for line in lines if line.startswith(f"1. {copied['regions'][0]['name']}")))
     assert lines[at + 1] == ""
-    assert any(line.startswith("2. ") for line in lines)
+    assert any(line.startswith(f"2. {copied['regions'][1]['name']}") for line in lines)
 
 
 # ---------------------------------------------------------------------------------------------------------------- pages
