@@ -77,11 +77,11 @@ def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case, now: _
         return option
     if alternative.mode == "reduce-overhead" and not now.launch_bound:
         reason = "only for launch-bound steps"
+    elif alternative.tool != "skip" and case.facts.already_tuned:
+        reason = "it is an opaque kernel already: torch.compile cannot enter it"
     elif alternative.tool == "compile" and option.mid is None and criteria[compile_fuses.name].holds is False:
         single = alternative.mode == "max-autotune" and criteria[several_shapes.name].holds is not True
         reason = "" if single else "nothing says that it would fuse"
-    elif alternative.tool != "skip" and case.facts.already_tuned:
-        reason = "it is an opaque kernel already: torch.compile cannot enter it"
     elif alternative.tool == "triton" and now.tuned:
         reason = "it runs on a library's hand-tuned kernel"
     elif alternative.tool == "compile" and not now.launch_bound and case.facts.kind == "convolution" and now.tuned:

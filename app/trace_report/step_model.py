@@ -18,7 +18,6 @@ Pure functions of the API's trace; times in µs of one step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -31,6 +30,9 @@ End = Literal["low", "mid", "high"]
 """Of a range: "low" saves least."""
 ENDS: tuple[End, End, End] = ("low", "mid", "high")
 
+LAUNCH_US = 150.0
+"""The most that eager PyTorch takes from one launch to the next on the traces measured here (idle_breakdown.PAUSE_US).
+What a step waits beyond that for its launches is no matter of their number: a first call, a module that is loaded."""
 GRAPH_GAP_US = 1.1
 """Between two kernels of one graph: handrolled_blocks_bf16_cudagraph, 177 µs idle in a step of 160 kernels (H200)."""
 
@@ -84,6 +86,10 @@ def step_of(trace: Trace | TraceBody) -> Step | None:
     if not parts or not pace or not parts["wall_us"]:
         return None
     no_operation_us = sum(r["time_us"] for r in trace.get("rests") or () if r["kind"] == "kernels")
+    beyond = max(0.0, parts["idle_launch_us"] - LAUNCH_US * pace["launches"])
+    if beyond:
+        launch, host = parts["idle_launch_us"] - beyond, parts["idle_host_us"] + beyond
+        parts = {**parts, "idle_launch_us": launch, "idle_host_us": host}
     return Step(parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True))
 
 
@@ -108,7 +114,7 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     parts, pace = step.parts, step.pace
     busy = parts["kernels_us"] + parts["communication_us"] + parts["copies_us"]
     on_gpu = saved = 0.0
-    time = _what_is_left([(c.own, c.time) for c in changes], end, math.prod)
+    time = _what_is_left([(c.own, c.time) for c in changes], end, _of_other_parts)
     for place, left_of_it in time.items():
         region, share = step.regions[place], 1.0 - left_of_it
         share *= _alone(region) if end == "low" and share > 0.0 else 1.0
@@ -125,6 +131,15 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
     after_us -= sum(c.ended_us.at(end) for c in changes)
     return after_us, max(0.0, after_us - (busy - saved))
+
+
+LEAST_LEFT = 0.02
+"""Of a region's time, whatever several changes take off it."""
+
+
+def _of_other_parts(left: list[float]) -> float:
+    """Precision is of the products, fusion of the rest: what each takes off the region's time adds up."""
+    return left[0] if len(left) == 1 else max(LEAST_LEFT, 1.0 - sum(1.0 - share for share in left))
 
 
 def _what_is_left(
@@ -150,7 +165,7 @@ def _alone(region: AnyRegion) -> float:
 
 def _graph_gaps_us(step: Step, changes: Sequence[Change], end: End, left: float) -> float:
     """Time between the kernels of the graphs that take launches away; none at the end that saves most."""
-    if end == "high" or not any(c.captured for c in changes):
+    if end == "high" or not any(c.captured or c.at_best for c in changes):
         return 0.0
     return GRAPH_GAP_US * (1 - left) * float(step.pace["launches"])
 
@@ -160,7 +175,7 @@ def _launches_left(step: Step, changes: Sequence[Change], end: End) -> float:
     total = float(step.pace["launches"])
     if not total:
         return 1.0
-    graphs = [c for c in changes if c.captured]
+    graphs = [c for c in changes if c.captured or c.at_best]
     captured = frozenset().union(*((c.captured if end == "low" else c.captured | c.at_best) for c in graphs))
     left = {} if end == "low" else _what_is_left([(c.own, c.launches) for c in changes], end, min)
     own = [launches_of(r) for r in step.regions]

@@ -52,10 +52,10 @@ the GPU sets it.
 COMPILED_HEAD = """
 ## Compared with torch.compile on the whole model
 
-Two models were recorded a second time with torch.compile on all of the model. That is other advice than the one above:
-it replaces no call by hand, and it fuses what is not worth advice of its own. So the two need not agree; the largest
-difference is named. Launches and host: before, after. "Host" is the step less the lead that the host had at its end,
-about what the host itself takes; that it shrinks with the launches is what the middle of the ranges goes by.
+Two models were recorded a second time with torch.compile on all of the model. "All advice" above is that and more:
+calls that are replaced, and CUDA graphs where launches set the pace; the largest difference is named. Launches and
+host: before, after. "Host" is the step less the lead that the host had at its end, about what the host itself takes;
+that it shrinks with the launches is what the middle of the ranges goes by.
 
 | model | step, ms | all advice, ms | torch.compile on all of it, recorded, ms | launches | host, ms |
 |-|-|-|-|-|-|

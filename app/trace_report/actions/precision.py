@@ -108,7 +108,7 @@ def _changed(
 def _in_f32(region: AnyRegion) -> list[EagerPart]:
     """The region's operations where its products run in f32 and no kernel of it in TF32; [] elsewhere."""
     cost, text = region.get("cost"), region.get("text") or ""
-    if not cost or ": f32[" not in text or any(dtype in text for dtype in (": bf16[", ": f16[", ": f64[")):
+    if not cost or ": f32[" not in text or any(dtype in text for dtype in ("bf16", "f16", "f64", "autocast")):
         return []
     names = " ".join(region.get("kernel_names") or ()).lower()
     parts = eager_parts(region)
@@ -142,7 +142,8 @@ def _part_us(part: EagerPart, of: frozenset[str], law: Law, spread: float, devic
         return part.time_us
     from_f32 = part.name in PRODUCTS
     then = law_us(law, part.time_us, device, dtype) if from_f32 else part.time_us * FROM_TF32
-    return min(part.time_us, spread * then)
+    least = part.time_us * device.f32_rate / (device.tf32_rate if dtype == TF32 else device.bf16_rate)
+    return min(part.time_us, max(spread * then, least if from_f32 else 0.0))
 
 
 def law_us(law: Law, f32_us: float, device: Device, dtype: str) -> float:

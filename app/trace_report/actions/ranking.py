@@ -12,6 +12,8 @@ from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
 from profiler.hardware import find_device
 
+APART = 0.8
+"""Of what regions save that are compiled alone, what compiling the whole model must save to be told instead."""
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
 
@@ -41,14 +43,18 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
     wall = step.parts["wall_us"]
     priced = [Priced(o, step_us(step, [o.change]) if o.change else None) for o in _options(trace, step)]
     priced = [p for p in priced if not p.option.scope_is_step or p.saved_us(wall) >= WORTH * wall]
+    told = {p.option.id for p in priced}
+    priced = [
+        replace(p, option=replace(p.option, instead_of="")) if p.option.instead_of not in told else p for p in priced
+    ]
     return step, sorted(priced, key=lambda p: (-p.rank_us(wall), p.option.title))
 
 
 def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     blockers = trace.get("compile_obstacles") or []
-    whole = _one_counted(step, whole_step.whole_model(step, len(blockers)) or whole_step.graphs_alone(step))
+    whole = _one_counted(step, whole_step.whole_model(step, blockers))
     within = whole_step.places([o for o in whole if o.counted])
-    options = [*whole, *regions.of_regions(step, within)]
+    options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
     device = find_device(trace.get("estimates_for") or "")
     if device is not None:
         options += precision.precisions(step, device)
@@ -65,8 +71,9 @@ def _one_counted(step: Step, whole: Sequence[Option]) -> list[Option]:
     if not whole:
         return []
     best = min(whole, key=lambda o: _mid(step, [o]))
-    apart = [o for o in regions.of_regions(step, ()) if o.tool == "compile" and o.change]
-    if apart and _mid(step, apart) < _mid(step, [best]):
+    apart = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
+    wall = step.parts["wall_us"]
+    if apart and APART * (wall - _mid(step, apart)) > wall - _mid(step, [best]):
         return [_beside(o, apart[0].id) for o in whole]
     return [o if o is best else _beside(o, best.id) for o in whole]
 

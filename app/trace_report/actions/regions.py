@@ -13,12 +13,16 @@ PREDICTED = ", predicted "
 """From where on a headline tells how many times as fast: the action's saving says it of the step."""
 
 
-def of_regions(step: Step, within: Collection[int]) -> list[Option]:
-    """One option for every region with advice to do something. within: places that a whole-step option compiles."""
+def of_regions(step: Step, within: Collection[int], graphs: bool) -> list[Option]:
+    """One option for every region with advice to do something.
+
+    within: places that a whole-step option compiles. graphs: whether there is one for CUDA graphs of the step, which
+    advice to use them is then about.
+    """
     made = []
     for place, region in enumerate(step.regions):
         advice = region.get("advice")
-        if not advice or advice["tool"] == "skip" or advice["mode"] == "reduce-overhead":
+        if not advice or advice["tool"] == "skip" or (graphs and advice["mode"] == "reduce-overhead"):
             continue
         if advice["tool"] == "compile" and place in within:
             continue

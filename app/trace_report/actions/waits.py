@@ -12,6 +12,11 @@ from app.trace_report.step_model import Change, Left, Step, busy_us
 LAYOUT, SYNC, OVERLAP = "channels-last", "host-wait", "overlap"
 CONVERSIONS = ("nchwtonhwc", "nhwctonchw")
 """In names of kernels with which cuDNN turns images around before and after a convolution."""
+WAITS = (
+    "synchronise", "scalar-read", "tensor-branch", "value-comparison", "data-dependent-size", "copy-to-host",
+    "copy-from-host",
+)  # fmt: skip
+"""Kinds of compile_blocker_kinds in which the host waits for the GPU."""
 WORTH = 0.02
 """Share of the step from which waiting is worth a line."""
 
@@ -24,13 +29,14 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
     busy = sum(busy_us(step.regions[i]) for i in places)
     if not busy or spent < WORTH * step.parts["wall_us"]:
         return []
-    left = Left(1 - spent / busy / 2, 1 - spent / busy, 1 - spent / busy)
+    share = min(1.0, spent / busy)
+    left = Left(1.0, 1 - share / 2, 1 - share)
     return [
         Option(
             LAYOUT, "layout", LAYOUT, "Keep images channels-last",
             "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
             f"kernels that turn images around for convolutions take {spent / step.parts['wall_us']:.0%} of the step",
-            {"kind": "observed", "text": f"the time of {len(rows)} kinds of kernels in the trace, which would not run"},
+            {"kind": "predicted", "text": f"between nothing and the time of {len(rows)} kinds of kernels in the trace"},
             Change(time=dict.fromkeys(places, left)), tuple(places),
         )
     ]  # fmt: skip
@@ -41,9 +47,8 @@ def host_wait(step: Step, blockers: Sequence[Obstacle]) -> list[Option]:
     waiting = step.parts["idle_host_us"]
     if waiting < WORTH * step.parts["wall_us"]:
         return []
-    found = next((b for b in blockers if b["kind"] in ("synchronise", "data-dependent", "item") or b["sources"]), None)
-    named = found if found and found["kind"] == "synchronise" else _reads(blockers)
-    what = f"it waits in {named['op']}" if named else "it waits for the GPU, for data, or does slow Python"
+    named = _wait_named(blockers)
+    what = f"it may wait in {named['op']}" if named else "it waits for the GPU, for data, or does slow Python"
     return [
         Option(
             SYNC, "host", "wait", "Find what the host waits for", named["remedy"] if named else "",
@@ -55,10 +60,10 @@ def host_wait(step: Step, blockers: Sequence[Obstacle]) -> list[Option]:
     ]  # fmt: skip
 
 
-def _reads(blockers: Sequence[Obstacle]) -> Obstacle | None:
-    """A read of a GPU tensor's value on the host, with its line where one is known."""
-    reads = [b for b in blockers if "item" in b["op"] or "_local_scalar" in b["op"] or "nonzero" in b["op"]]
-    return min(reads, key=lambda b: not b["sources"], default=None)
+def _wait_named(blockers: Sequence[Obstacle]) -> Obstacle | None:
+    """What makes the host wait for the GPU: a call that synchronises, or a value that is read; best with its line."""
+    waits = [b for b in blockers if b["kind"] in WAITS]
+    return min(waits, key=lambda b: (not b["sources"], WAITS.index(b["kind"])), default=None)
 
 
 def _where(blocker: Obstacle | None) -> ActionWhere | None:

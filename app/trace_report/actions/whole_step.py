@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.objects.obstacle import Obstacle
 from app.trace_report.actions.model import Option, advised_left, alternative_left, launches_left
-from app.trace_report.step_model import AnyRegion, Change, Left, Step, busy_us
+from app.trace_report.step_model import ENDS, AnyRegion, Change, Left, Step, busy_us
 
 COMPILE, GRAPHS = "compile-model", "cuda-graphs"
+GRAPH_MODE = "reduce-overhead"
 PACED_BY_LAUNCHES = 0.05
 """Share of the step in which the GPU waits for launches, or would once kernels are faster, from which graphs are worth
 trying: below it they save less than the step varies from run to run."""
 UNCAPTURED = frozenset({"optimizer"})
 """Kinds of regions that torch.compile(model) does not see, nor its graphs: they run behind the backward."""
-TUNED = "max-autotune"
+TUNED, TUNED_ALONE = "max-autotune", "max-autotune-no-cudagraphs"
+"""As region's advice and torch.compile call tuning with graphs, and as torch.compile calls it without."""
+CUSTOM, COMPILED = "custom operation", "compiled"
+"""How mining titles what no aten operation computes, and the kind of what torch.compile wrote: neither is compiled."""
+WHOLE = Left(1.25, 1.1, 1.0)
+"""What compiling a whole model leaves of its regions' kernels, over the sum of what it leaves of each: found over
+predicted steps of five models were 1.0 to 1.29, 1.1 in the median (docs/traces.md, docs/measured-h100.md)."""
 
 
 def covered(step: Step) -> dict[int, Left]:
@@ -23,68 +31,82 @@ def covered(step: Step) -> dict[int, Left]:
     """
     made = {}
     for place, region in enumerate(step.regions):
-        if region["kind"] in UNCAPTURED:
+        if region.get("kind") in (*UNCAPTURED, COMPILED) or region["name"].startswith(CUSTOM):
             continue
         left = advised_left(region) if _advises_compile(region) else alternative_left(region, "compile")
         if left is not None:
-            made[place] = left
+            made[place] = Left(*(_in_whole(left.at(end), WHOLE.at(end)) for end in ENDS))
     return made
 
 
-def whole_model(step: Step, blockers: int) -> list[Option]:
+def _in_whole(left: float, factor: float) -> float:
+    """What fusion leaves, times the factor; what it does not touch, or makes slower, stays so."""
+    return left if left >= 1.0 else min(1.0, left * factor)
+
+
+def whole_model(step: Step, blockers: Sequence[Obstacle]) -> list[Option]:
     """torch.compile(model), with and without CUDA graphs; the second stands beside the first where launches pace it."""
     time = covered(step)
-    names = [i for i in time if step.regions[i].get("advice")]
-    if not names:
-        return []
+    if not time:
+        return _graphs(step, {}, blockers)
     launches = {i: launches_left(step.regions[i], "compile") for i in time}
-    mode = TUNED if _mostly_tuned(step, time) else "default"
+    mode = TUNED_ALONE if _mostly_tuned(step, time) else "default"
     argument = f', mode="{mode}"' if mode != "default" else ""
     because = f"fuses what {_count(len(time), 'region')} of the step do{'es' if len(time) == 1 else ''}"
-    because += f"; {_count(blockers, 'place')} in the model break or slow it: see below" if blockers else ""
     compiled = Option(
-        COMPILE, "compile", mode, "Compile the whole model", f"model = torch.compile(model{argument})", because,
-        {"kind": "predicted", "text": "the sum over its regions; fusion across their borders is not counted"},
+        COMPILE, "compile", mode, _title(step), f"model = torch.compile(model{argument})",
+        because + _breaks(blockers),
+        {"kind": "predicted", "text": "from the sum over its regions, of which whole models take 1.0 to 1.25 times"},
         Change(time=time, launches=launches), tuple(time),
     )  # fmt: skip
-    return [compiled, *_graphs(step, time)]
+    return [compiled, *_graphs(step, time, blockers)]
 
 
-def _graphs(step: Step, time: dict[int, Left]) -> list[Option]:
+def _title(step: Step) -> str:
+    """What of the model is compiled."""
+    some = any(r.get("kind") == COMPILED for r in step.regions)
+    return "Compile what is not compiled of the model" if some else "Compile the whole model"
+
+
+def _breaks(blockers: Sequence[Obstacle]) -> str:
+    """What stands in torch.compile's way, in words; "" for nothing."""
+    breaking = sum(b["effect"] == "break" for b in blockers)
+    told = (
+        f"; {_count(breaking, 'kind')} of operation break{'s' if breaking == 1 else ''} its graph" if breaking else ""
+    )
+    others = len(blockers) - breaking
+    return f"{told}; {others} more slow it: see below" if others else f"{told}: see below" if told else ""
+
+
+def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Obstacle]) -> list[Option]:
+    """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain."""
     parts = step.parts
     if parts["idle_launch_us"] < PACED_BY_LAUNCHES * parts["wall_us"]:
         return []
-    inside = frozenset(i for i, r in enumerate(step.regions) if r["kind"] not in UNCAPTURED)
-    surely = frozenset(i for i in inside if i in time or _asks_for_graphs(step.regions[i])) or inside
+    inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
+    broken = any(b["effect"] == "break" for b in blockers)
+    surely = frozenset(i for i in inside if i in time or _mode(step.regions[i]) == GRAPH_MODE)
     share = parts["idle_launch_us"] / parts["wall_us"]
     paced = 1 - step.pace["gpu_us"] / parts["wall_us"]
     because = (
-        f"the GPU waits for launches in {share:.0%} of the step, and the host sets the pace of {paced:.0%} of it; "
+        f"the GPU waits for launches in {share:.0%} of the step, and the host sets the pace of {paced:.0%} of it; a "
+        f"graph replays all launches with one{_breaks(blockers)}"
     )
-    because += "a graph replays all launches with one"
+    mode = TUNED if _mostly_tuned(step, time) else GRAPH_MODE
     return [
         Option(
-            GRAPHS, "compile", "reduce-overhead", "Compile the whole model and replay it as CUDA graphs",
-            'model = torch.compile(model, mode="reduce-overhead")', because,
+            GRAPHS, "compile", mode, f"{_title(step)} and replay it as CUDA graphs",
+            f'model = torch.compile(model, mode="{mode}")', because,
             {"kind": "predicted", "text": "from the recorded waiting and launches; that sizes and addresses stay the"
              " same from step to step the trace does not tell"},
-            Change(time=time, captured=surely, at_best=inside), tuple(sorted(inside)),
+            Change(time=time, captured=frozenset() if broken else surely, at_best=inside), tuple(sorted(inside)),
         )
     ]  # fmt: skip
-
-
-def graphs_alone(step: Step) -> list[Option]:
-    """CUDA graphs where no region has a predicted time with torch.compile: launches go, kernels stay as they are."""
-    return _graphs(step, {})
 
 
 def _advises_compile(region: AnyRegion) -> bool:
     advice = region.get("advice")
     return advice is not None and advice["tool"] == "compile"
-
-
-def _asks_for_graphs(region: AnyRegion) -> bool:
-    return _mode(region) == "reduce-overhead"
 
 
 def _mostly_tuned(step: Step, time: dict[int, Left]) -> bool:

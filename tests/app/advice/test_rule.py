@@ -82,6 +82,10 @@ SITUATIONS = {
     "a fused optimizer": (
         region(kind="optimizer", title="optimizer step (fused)", optimizer=True), HALF, ("skip", "default"),
     ),
+    "an operation that nobody can see into": (
+        region(kind="other", title="custom operation mylib::norm", already_tuned=True, shapes=()), HALF,
+        ("skip", "default"),
+    ),
     "needs NVLink": (
         region(chain(), needs=("nvlink",), communication=True, bound="memory"), HALF, ("compile", "default"),
     ),

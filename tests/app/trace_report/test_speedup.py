@@ -51,12 +51,14 @@ def followed(found: Json, which: str = "all") -> list[float]:
 
 def test_where_the_gpu_sets_the_pace_it_is_amdahls_law_and_idle_time_stays() -> None:
     answer = trace([region("a", 600.0), region("b", 300.0, "skip")], launch=50.0, host=50.0)
-    # 600 / 2.5, / 2, / 1.5; launches in the host's part: 0 kernels, 50 of waiting, 91 of 100 launches left.
-    assert followed(answer) == pytest.approx([240 + 300 + 45.5 + 50, 300 + 300 + 45.5 + 50, 400 + 300 + 100])
+    # 600 / 2.5, / 2, / 1.5, of a whole model times 1, 1.1, 1.25; launches in the host's part: 0 kernels, 50 of waiting,
+    # 91 of 100 launches left, which take 1.12 times their share in the middle.
+    middle = 300 * 1.1 + 300 + 50 * 0.9112 + 50
+    assert followed(answer) == pytest.approx([240 + 300 + 45.5 + 50, middle, 400 * 1.25 + 300 + 100])
 
 
 def test_the_host_sets_the_limit_that_it_was_ahead_by() -> None:
-    answer = trace([region("a", 1000.0, launches_left={})], lead=200.0)
+    answer = trace([region("a", 1000.0, "library", launches_left={})], lead=200.0)
     assert followed(answer) == pytest.approx([800.0, 800.0, 800.0])
 
 
@@ -84,14 +86,15 @@ def test_graphs_take_the_launches_away_and_leave_the_kernels_and_the_hosts_pause
 
 def test_what_overlaps_counts_at_the_slow_end_only_where_it_must_run_alone() -> None:
     # 1000 of kernels, even part 750: 500 while another stream runs, 500 alone.
-    answer = trace([region("a", 750.0, time_us_per_step=1000.0), region("b", 250.0, "skip", time_us_per_step=500.0)])
+    found = region("a", 750.0, "library", time_us_per_step=1000.0)
+    answer = trace([found, region("b", 250.0, "skip", time_us_per_step=500.0)])
     assert followed(answer)[2] == pytest.approx(1000 - 500 / 3)
     assert followed(answer)[1] == pytest.approx(1000 - 375)
     assert [u["code"] for u in gain(answer)["unknown"]] == ["streams"]  # type: ignore[index]
 
 
 def test_a_prediction_that_may_lose_makes_the_slow_end_slower_than_today() -> None:
-    answer = trace([region("a", 1000.0, speedup=1.2)])
+    answer = trace([region("a", 1000.0, "library", speedup=1.2)])
     low, mid, high = followed(answer)
     assert low < mid < 1000 < high == pytest.approx(1000 / 0.9)
 
@@ -109,7 +112,7 @@ def test_the_best_three_are_those_that_save_most_and_save_no_more_than_all() -> 
 
 
 def test_advice_without_a_predicted_time_is_counted_as_today_and_said() -> None:
-    found = gain(trace([region("a", 500.0), region("b", 500.0, speedup=None)], has_shapes=False))
+    found = gain(trace([region("a", 500.0, "library"), region("b", 500.0, "library", None)], has_shapes=False))
     assert found is not None
     assert found["all"]["step_time_us"]["mid"] == pytest.approx(750)
     blind = next(u for u in found["unknown"] if u["code"] == "no-prediction")

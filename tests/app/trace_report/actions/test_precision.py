@@ -94,6 +94,7 @@ def test_a_row_that_misses_16_bytes_is_promised_less() -> None:
         ("_scaled_dot_product_efficient_attention", {}),  # the f32 SDPA kernel does not ask the flag
         ("mm", {"kernel_names": ["sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16"]}),
         ("mm", {"text": "x: bf16[4096, 4096]\n"}),
+        ("mm", {"text": "x: f32[4096, 4096]\nw: f32[4096, 4096]\nreturn x.to(bf16) @ w.to(bf16)\n"}),
     ],
 )  # fmt: skip
 def test_nothing_is_promised_where_the_flag_changes_nothing(name: str, more: Json) -> None:
