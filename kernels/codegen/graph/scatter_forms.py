@@ -72,16 +72,11 @@ def _scatter_reduce(
     for d in range(index.dim()):  # one index for all of a dimension: counted once
         if d != dim % index.dim() and index.stride(d) == 0 and index.shape[d] == self.shape[d]:
             index = aten.slice.Tensor(index, d, 0, 1)
-    shape = [self.shape[d] if d == dim % index.dim() else n for d, n in enumerate(_shape_of(self, index))]
+            shape[d] = 1
     ones = aten.full.default(list(index.shape), 1, dtype=total.dtype, device=self.device)
     counted = aten.full.default(shape, float(include_self), dtype=total.dtype, device=self.device)
     count = aten.scatter_add.default(counted, dim, index, ones)
     return _widened(aten.div.Tensor(total, aten.clamp_min.default(count, 1)), self)
-
-
-def _shape_of(self: torch.Tensor, index: torch.Tensor) -> list[int]:
-    """The target's shape, 1 where the index is one for all of a dimension."""
-    return [1 if i == 1 else n for n, i in zip(self.shape, index.shape, strict=True)]
 
 
 def _least(dtype: torch.dtype) -> float | int:

@@ -32,6 +32,10 @@ SCATTERS = {
     "mean": "t: {d}[9, 20]\nx: {d}[30, 20]\ni: i64[30, 20].below(7)\nreturn t.scatter_reduce(0, i, x, 'mean') * 2\n",
     "mean of rows": "x: {d}[30, 20]\ni: i64[30].below(7)\n"
     "return zeros(9, 20, dtype={d}).scatter_reduce(0, i[:, None].expand(-1, 20), x, 'mean', include_self=False)\n",
+    "mean of one column": "t: {d}[7, 3]\nx: {d}[30, 1]\ni: i64[30, 1].below(7)\n"
+    "return t.scatter_reduce(0, i, x, 'mean') * 2\n",
+    "mean of one row": "t: {d}[3, 7]\nx: {d}[1, 30]\ni: i64[1, 30].below(7)\n"
+    "return t.scatter_reduce(1, i, x, 'mean', include_self=False)\n",
     "amax": "t: {d}[9, 20]\nx: {d}[30, 20]\ni: i64[30, 20].below(7)\nreturn t.scatter_reduce(0, i, x, 'amax')\n",
     "amin without itself": "t: {d}[9, 20]\nx: {d}[30, 20]\ni: i64[30, 20].below(7)\n"
     "return t.scatter_reduce(0, i, -x, 'amin', include_self=False) + 1\n",
