@@ -69,6 +69,7 @@ def _scatter_reduce(
         return _widened(total, self)
     if not self.dtype.is_floating_point:
         return NotImplemented
+    shape = list(self.shape)
     for d in range(index.dim()):  # one index for all of a dimension: counted once
         if d != dim % index.dim() and index.stride(d) == 0 and index.shape[d] == self.shape[d]:
             index = aten.slice.Tensor(index, d, 0, 1)
@@ -109,7 +110,9 @@ def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: float)
         return NotImplemented
     dim %= self.dim()
     shape = [*self.shape[:dim], index.numel(), *self.shape[dim + 1 :]]
-    along = aten.view.default(index, [1] * dim + [index.numel()] + [1] * (self.dim() - dim - 1))
+    from_the_end = aten.add.Tensor(index, self.shape[dim])
+    place = aten.where.self(aten.lt.Scalar(index, 0), from_the_end, index)
+    along = aten.view.default(place, [1] * dim + [index.numel()] + [1] * (self.dim() - dim - 1))
     return aten.scatter.value(self, dim, aten.expand.default(along, shape), value)
 
 

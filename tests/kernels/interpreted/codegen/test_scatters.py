@@ -50,6 +50,8 @@ SCATTERS = {
     "y = zeros(9, 20, dtype={d}).index_add(0, i, x[s] * w[:, None])\nreturn F.relu(y) + x\n",
     "copied rows": "t: {d}[20, 9]\nv: {d}[5, 9]\nreturn t.index_copy(0, arange(5) * 3, v + 1)\n",
     "filled rows": "t: {d}[20, 9]\ni: i64[5].below(7)\nreturn t.index_fill(0, i, 2.5) * 2\n",
+    "filled rows from the end": "t: {d}[20, 9]\ni: i64[5].below(7)\nreturn t.index_fill(0, i - 3, 2.5) * 2\n",
+    "filled columns from the end": "t: {d}[9, 20]\ni: i64[5].below(7)\nreturn t.index_fill(-1, i - 3, 2.5) * 2\n",
     "set by one number": "t: {d}[20, 9]\ni: i64[4, 9].below(7)\nreturn t.scatter(0, i, -1.0)\n",
     "a scalar": "v: {d}[()]\ni: i64[()].below(7)\n"
     "return zeros(9, dtype={d}).scatter_add(0, i.reshape(1), v.reshape(1))\n",
