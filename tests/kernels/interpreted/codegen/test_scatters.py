@@ -144,6 +144,39 @@ def test_not_a_number_is_the_largest_and_the_smallest() -> None:
         torch.testing.assert_close(mine, wanted, rtol=0, atol=0, equal_nan=True)
 
 
+TARGETS = {
+    "an input": "t",
+    "a view": "t[2:7].view(5)",
+    "what its kernel takes over": "(t * 2)",
+    "a number": "full((5,), float('nan'))",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", ["amax", "amin"])
+def test_not_a_number_in_the_target_stays_whatever_its_sign(how: str, target: str) -> None:
+    size = 9 if target == "a view" else 5
+    region = parse(
+        f"t: f32[{size}]\nx: f32[10]\ni: i64[10].below(5)\n"
+        f"return {TARGETS[target]}.scatter_reduce(0, i, x * 1.0, '{how}')\n"
+    )
+    made = generate(lower(region))
+    assert not made.kept
+    kernels = [n.target for n in made.module.graph.nodes if isinstance(n.target, Kernel)]
+    assert any(k.into is not None for k in kernels) == (target == "what its kernel takes over")
+    for kernel in kernels:
+        kernel._held_apart = kernel._held_apart and target != "what its kernel takes over"  # as on a GPU
+    nan = torch.tensor(math.nan)
+    held = torch.tensor([0.0, -0.0, math.inf, 1.0, 2.0, -1.0, -math.inf, 3.0, 4.0])[9 - size :]
+    first = 2 if target == "a view" else 0
+    held[first], held[first + 1] = nan, torch.copysign(nan, torch.tensor(-1.0))
+    x = torch.tensor([1.0, 2.0, -math.inf, math.inf, -0.0, -1.0, -2.0, math.inf, -math.inf, 0.0])
+    i = torch.arange(10) % 5
+    got, wanted = made.module(held, x, i)[0], program(region).module(held, x, i)[0]
+    assert wanted[:2].isnan().all()
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0, equal_nan=True)
+
+
 def test_a_place_outside_of_the_target_is_never_written() -> None:
     region = parse("x: f32[4]\ni: i64[4].below(4)\nreturn zeros(4).scatter_add(0, i, x)\n")
     got = generate(lower(region)).module(torch.ones(4), torch.tensor([0, 9, -1, 3]))[0]
