@@ -261,12 +261,18 @@ def _compute(
     a: Arguments = bind(node)
     if "beta" not in a:
         return acc
-    shape = tuple(fake(node).shape)
-    value = acc if a["alpha"] == 1 else b.expression("{0} * {1}", "f32", acc, b.number(a["alpha"], "f32"))
-    added = b.operand_at(a["self"], index, shape, "f32")
-    if a["beta"] != 1:
-        added = b.expression("{0} * {1}", "f32", added, b.number(a["beta"], "f32"))
-    return b.expression("{0} + {1}", "f32", value, added)
+    value = _scaled(b, acc, a["alpha"])
+    if a["beta"] == 0:
+        return value
+    added = b.operand_at(a["self"], index, tuple(fake(node).shape), "f32")
+    return b.expression("{0} + {1}", "f32", value, _scaled(b, added, a["beta"]))
+
+
+def _scaled(b: Builder, value: Value, by: float) -> Value:
+    """The value times a number; by zero, as torch has it, zero also where it is NaN or infinite."""
+    if by == 0:
+        return b.expression("tl.zeros_like({0})", "f32", value)
+    return value if by == 1 else b.expression("{0} * {1}", "f32", value, b.number(by, "f32"))
 
 
 def _laid_out(node: torch.fx.Node, product: torch.fx.Node, frame: Frame, space: Space) -> Index:

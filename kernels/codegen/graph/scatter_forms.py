@@ -69,19 +69,15 @@ def _scatter_reduce(
         return _widened(total, self)
     if not self.dtype.is_floating_point:
         return NotImplemented
+    shape = list(self.shape)
     for d in range(index.dim()):  # one index for all of a dimension: counted once
         if d != dim % index.dim() and index.stride(d) == 0 and index.shape[d] == self.shape[d]:
             index = aten.slice.Tensor(index, d, 0, 1)
-    shape = [self.shape[d] if d == dim % index.dim() else n for d, n in enumerate(_shape_of(self, index))]
+            shape[d] = 1
     ones = aten.full.default(list(index.shape), 1, dtype=total.dtype, device=self.device)
     counted = aten.full.default(shape, float(include_self), dtype=total.dtype, device=self.device)
     count = aten.scatter_add.default(counted, dim, index, ones)
     return _widened(aten.div.Tensor(total, aten.clamp_min.default(count, 1)), self)
-
-
-def _shape_of(self: torch.Tensor, index: torch.Tensor) -> list[int]:
-    """The target's shape, 1 where the index is one for all of a dimension."""
-    return [1 if i == 1 else n for n, i in zip(self.shape, index.shape, strict=True)]
 
 
 def _least(dtype: torch.dtype) -> float | int:
@@ -114,7 +110,9 @@ def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: float)
         return NotImplemented
     dim %= self.dim()
     shape = [*self.shape[:dim], index.numel(), *self.shape[dim + 1 :]]
-    along = aten.view.default(index, [1] * dim + [index.numel()] + [1] * (self.dim() - dim - 1))
+    from_the_end = aten.add.Tensor(index, self.shape[dim])
+    place = aten.where.self(aten.lt.Scalar(index, 0), from_the_end, index)
+    along = aten.view.default(place, [1] * dim + [index.numel()] + [1] * (self.dim() - dim - 1))
     return aten.scatter.value(self, dim, aten.expand.default(along, shape), value)
 
 

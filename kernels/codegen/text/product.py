@@ -153,7 +153,10 @@ class _Text:
         made.indent = self.indent
         value = side.value
         if side.plain:
-            self.say(f"{name} = {self.loaded(made, side)}")
+            text = self.loaded(made, side)
+            if self.ragged_k and not _along(value, part):  # its mask knows nothing of K
+                text = f"tl.where({in_k}, {text}, {0 if side.dtype == 'i8' else 0.0})"
+            self.say(f"{name} = {text}")
         else:
             made.statements(v for v in side.plan.values if _along(v, part) or v is value)
             text = made.operand(value)

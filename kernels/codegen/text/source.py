@@ -147,14 +147,19 @@ def _started(store: Store, tensors: Mapping[str, str]) -> list[str]:
     start, target = store.start, tensors[store.name]
     if start is None:
         return []
+    nan = 'float("-nan")' if store.how == "min" else 'float("nan")'  # as an atomic compares it: for_atomic_min
     if start.number is not None:
         number = start.number
         plain = repr(number) if not isinstance(number, float) or math.isfinite(number) else f'float("{number}")'
+        plain = nan if number != number else plain
         return [f"    {target}.zero_()" if number == 0 else f"    {target}.fill_({plain})"]
     source = tensors[start.operand]
     if start.view is not None:
         shape, strides, offset = start.view
         source = f"{source}.as_strided({shape}, {strides}, {source}.storage_offset() + {offset})"
+    if store.how in ("max", "min") and store.dtype.startswith("f"):
+        same = 'posinf=float("inf"), neginf=float("-inf")'
+        return [f"    torch.nan_to_num({source}, nan={nan}, {same}, out={target})"]
     if start.view is not None:
         return [f"    {target}.copy_({source})"]
     return [f"    if {target}.data_ptr() != {source}.data_ptr():", f"        {target}.copy_({source})"]

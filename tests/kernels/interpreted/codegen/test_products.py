@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -99,6 +101,49 @@ def test_heads_are_stored_where_they_belong_by_the_products_kernel() -> None:
         assert [s.form for s in made.sources] == ["product"]
         assert not made.kept
         assert_as_exact_as_eager(text, generated)
+
+
+BROADCAST_ALONG_K = {
+    "both": "x: {d}[33, 1]\nw: {d}[1, 40]\nreturn torch.tanh(0.001 * (x.expand(33, 24) @ w.expand(24, 40)))\n",
+    "one number": "x: {d}[1, 1]\nw: {d}[1, 40]\nreturn torch.tanh(0.001 * (x.expand(33, 24) @ w.expand(24, 40)))\n",
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("name", BROADCAST_ALONG_K)
+def test_operands_that_are_the_same_along_a_ragged_k_are_added_k_times(name: str, dtype: str) -> None:
+    text = BROADCAST_ALONG_K[name].format(d=dtype)
+    assert not generate(lower(parse(text))).kept
+    assert_as_exact_as_eager(text, generated)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_an_infinite_operand_that_is_the_same_along_a_ragged_k_makes_no_nan(left: bool) -> None:
+    product = "x.expand(33, 24) @ w" if left else "w @ x.t().expand(24, 33)"
+    region = parse(f"x: f32[33, 1]\nw: f32[{'24, 40' if left else '40, 24'}]\nreturn torch.relu({product})\n")
+    made = generate(lower(region))
+    assert not made.kept
+    w = torch.rand(24, 40) if left else torch.rand(40, 24)
+    got = made.module(torch.full((33, 1), math.inf), w + 1)[0]
+    assert got.isposinf().all()
+
+
+@pytest.mark.parametrize(
+    "call", ["torch.addmm(c, x, w, beta={b}, alpha={a})", "torch.baddbmm(c, x, w, beta={b}, alpha={a})"]
+)
+@pytest.mark.parametrize(("beta", "alpha"), [(0, 1), (0, 0.5), (2, 0), (0, 0)])
+def test_what_is_scaled_by_zero_is_ignored_even_where_it_is_not_a_number(call: str, beta: float, alpha: float) -> None:
+    batch = (3,) if "baddbmm" in call else ()
+    shapes = {"c": (*batch, 33, 40), "x": (*batch, 33, 24), "w": (*batch, 24, 40)}
+    inputs = "".join(f"{name}: f32{list(shape)}\n" for name, shape in shapes.items())
+    region = parse(f"{inputs}return torch.tanh({call.format(b=beta, a=alpha)})\n")
+    made = generate(lower(region))
+    assert not made.kept
+    c, x, w = inputs_of(region)
+    c = torch.full_like(c, math.nan) if beta == 0 else c
+    x = torch.full_like(x, math.nan) if alpha == 0 else x
+    wanted = torch.tanh((alpha * (x @ w) if alpha else 0.0) + (beta * c if beta else torch.zeros_like(c)))
+    torch.testing.assert_close(made.module(c, x, w)[0], wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_integers_are_multiplied_exactly() -> None:

@@ -32,6 +32,10 @@ SCATTERS = {
     "mean": "t: {d}[9, 20]\nx: {d}[30, 20]\ni: i64[30, 20].below(7)\nreturn t.scatter_reduce(0, i, x, 'mean') * 2\n",
     "mean of rows": "x: {d}[30, 20]\ni: i64[30].below(7)\n"
     "return zeros(9, 20, dtype={d}).scatter_reduce(0, i[:, None].expand(-1, 20), x, 'mean', include_self=False)\n",
+    "mean of one column": "t: {d}[7, 3]\nx: {d}[30, 1]\ni: i64[30, 1].below(7)\n"
+    "return t.scatter_reduce(0, i, x, 'mean') * 2\n",
+    "mean of one row": "t: {d}[3, 7]\nx: {d}[1, 30]\ni: i64[1, 30].below(7)\n"
+    "return t.scatter_reduce(1, i, x, 'mean', include_self=False)\n",
     "amax": "t: {d}[9, 20]\nx: {d}[30, 20]\ni: i64[30, 20].below(7)\nreturn t.scatter_reduce(0, i, x, 'amax')\n",
     "amin without itself": "t: {d}[9, 20]\nx: {d}[30, 20]\ni: i64[30, 20].below(7)\n"
     "return t.scatter_reduce(0, i, -x, 'amin', include_self=False) + 1\n",
@@ -46,6 +50,8 @@ SCATTERS = {
     "y = zeros(9, 20, dtype={d}).index_add(0, i, x[s] * w[:, None])\nreturn F.relu(y) + x\n",
     "copied rows": "t: {d}[20, 9]\nv: {d}[5, 9]\nreturn t.index_copy(0, arange(5) * 3, v + 1)\n",
     "filled rows": "t: {d}[20, 9]\ni: i64[5].below(7)\nreturn t.index_fill(0, i, 2.5) * 2\n",
+    "filled rows from the end": "t: {d}[20, 9]\ni: i64[5].below(7)\nreturn t.index_fill(0, i - 3, 2.5) * 2\n",
+    "filled columns from the end": "t: {d}[9, 20]\ni: i64[5].below(7)\nreturn t.index_fill(-1, i - 3, 2.5) * 2\n",
     "set by one number": "t: {d}[20, 9]\ni: i64[4, 9].below(7)\nreturn t.scatter(0, i, -1.0)\n",
     "a scalar": "v: {d}[()]\ni: i64[()].below(7)\n"
     "return zeros(9, dtype={d}).scatter_add(0, i.reshape(1), v.reshape(1))\n",
@@ -136,6 +142,39 @@ def test_not_a_number_is_the_largest_and_the_smallest() -> None:
     largest, smallest = generate(lower(region)).module(x, i)
     for mine, wanted in zip((largest, smallest), program(region).module(x, i), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+TARGETS = {
+    "an input": "t",
+    "a view": "t[2:7].view(5)",
+    "what its kernel takes over": "(t * 2)",
+    "a number": "full((5,), float('nan'))",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", ["amax", "amin"])
+def test_not_a_number_in_the_target_stays_whatever_its_sign(how: str, target: str) -> None:
+    size = 9 if target == "a view" else 5
+    region = parse(
+        f"t: f32[{size}]\nx: f32[10]\ni: i64[10].below(5)\n"
+        f"return {TARGETS[target]}.scatter_reduce(0, i, x * 1.0, '{how}')\n"
+    )
+    made = generate(lower(region))
+    assert not made.kept
+    kernels = [n.target for n in made.module.graph.nodes if isinstance(n.target, Kernel)]
+    assert any(k.into is not None for k in kernels) == (target == "what its kernel takes over")
+    for kernel in kernels:
+        kernel._held_apart = kernel._held_apart and target != "what its kernel takes over"  # as on a GPU
+    nan = torch.tensor(math.nan)
+    held = torch.tensor([0.0, -0.0, math.inf, 1.0, 2.0, -1.0, -math.inf, 3.0, 4.0])[9 - size :]
+    first = 2 if target == "a view" else 0
+    held[first], held[first + 1] = nan, torch.copysign(nan, torch.tensor(-1.0))
+    x = torch.tensor([1.0, 2.0, -math.inf, math.inf, -0.0, -1.0, -2.0, math.inf, -math.inf, 0.0])
+    i = torch.arange(10) % 5
+    got, wanted = made.module(held, x, i)[0], program(region).module(held, x, i)[0]
+    assert wanted[:2].isnan().all()
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_place_outside_of_the_target_is_never_written() -> None:
