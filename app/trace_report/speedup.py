@@ -33,19 +33,19 @@ def gain_and_actions(trace: Trace | TraceBody) -> tuple[Gain | None, list[Action
         return None, []
     step, priced = known
     counted = followed(priced)
-    found: Gain = {
+    told: Gain = {
         "all": _total(step, counted),
         "top": _total(step, counted[:TOP]),
         "each": [_each(step, one) for one in counted],
         "unknown": unknown(step, priced),
     }
-    return found, actions(step, priced)
+    return told, actions(step, priced)
 
 
 def with_actions(trace: TraceBody) -> TraceBody:
     """The trace with its actions and what all of them gain."""
-    found, made = gain_and_actions(trace)
-    return {**trace, "gain": found, "actions": made}
+    told, made = gain_and_actions(trace)
+    return {**trace, "gain": told, "actions": made}
 
 
 def _total(step: Step, counted: Sequence[Priced]) -> GainTotal | None:

@@ -177,8 +177,8 @@ class Recommender(nn.Module):
     def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
         """dense: [B, 13]; sparse: [tables, B, per bag]."""
         low = self.bottom(dense)
-        found = torch.stack([low, *(bag(rows) for bag, rows in zip(self.bags, sparse, strict=True))], 1)
-        products = found @ found.transpose(1, 2)
+        vectors = torch.stack([low, *(bag(rows) for bag, rows in zip(self.bags, sparse, strict=True))], 1)
+        products = vectors @ vectors.transpose(1, 2)
         places: Any = self.pairs
         made: torch.Tensor = self.top(torch.cat([low, products[:, places[0], places[1]]], 1))[:, 0]
         return made
@@ -319,7 +319,7 @@ def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: flo
         for a in trace["actions"]
     ]
     wall = (trace.get("step_parts") or {"wall_us": 0.0})["wall_us"]
-    found: Json = {
+    answer: Json = {
         "model": model,
         "profiled_us": wall,
         "parts": trace.get("step_parts"),
@@ -335,8 +335,8 @@ def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: flo
         files = {what: folder / f"{path.stem}-{number}.out" for number, what in enumerate(wanted)}
         whys = dict(zip(files, pool.map(lambda w: start(model, w, files[w], arguments, until), files), strict=True))
     for what, file in files.items():
-        found["found"][what or "eager"] = {"why": whys[what]} if whys[what] else json.loads(file.read_text("utf-8"))
-    return found
+        answer["found"][what or "eager"] = {"why": whys[what]} if whys[what] else json.loads(file.read_text("utf-8"))
+    return answer
 
 
 def show(answer: Json) -> None:
@@ -344,11 +344,11 @@ def show(answer: Json) -> None:
     if "why" in answer:
         print(f"{answer['model']}: {answer['why']}", flush=True)
         return
-    found = answer["found"]
-    eager = found["eager"].get("wall_us")
+    timed = answer["found"]
+    eager = timed["eager"].get("wall_us")
     print(f"{answer['model']}: profiled {answer['profiled_us']:.0f} us, eager {eager or 0:.0f} us", flush=True)
     predicted = {a["id"]: a["step_time_us"] for a in answer["actions"] if a["step_time_us"]}
-    for what, told in found.items():
+    for what, told in timed.items():
         if what == "eager":
             continue
         if "why" in told:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from typing_extensions import TypedDict
 
 from app.objects.trace import ActionEvidence, ActionTool, ActionWhere
 from app.trace_report.step_model import AnyRegion, Change, Left
@@ -10,6 +13,17 @@ from app.trace_report.step_model import AnyRegion, Change, Left
 HOST_OF_LAUNCHES = 1.12
 """Of the host's time is left, over what is left of the launches: two models recorded with and without torch.compile
 kept 0.42 and 0.74 of it for 0.47 and 0.53 of them (docs/traces.md); between the two."""
+
+
+class Blocker(TypedDict):
+    """What the actions read of something in torch.compile's way."""
+
+    kind: str
+    effect: Literal["break", "recompile", "opaque", "wait"]
+    op: str
+    modules: list[str]
+    sources: list[str]
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)

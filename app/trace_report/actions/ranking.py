@@ -12,7 +12,7 @@ from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
 from profiler.hardware import find_device
 
-APART = 0.8
+OF_REGIONS_ALONE = 0.8
 """Of what regions save that are compiled alone, what compiling the whole model must save to be told instead."""
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
@@ -71,14 +71,14 @@ def _one_counted(step: Step, whole: Sequence[Option]) -> list[Option]:
     if not whole:
         return []
     best = min(whole, key=lambda o: _mid(step, [o]))
-    apart = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
+    by_region = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
     wall = step.parts["wall_us"]
-    if apart and APART * (wall - _mid(step, apart)) > wall - _mid(step, [best]):
-        return [_beside(o, apart[0].id) for o in whole]
-    return [o if o is best else _beside(o, best.id) for o in whole]
+    if by_region and OF_REGIONS_ALONE * (wall - _mid(step, by_region)) > wall - _mid(step, [best]):
+        return [_in_place_of(o, by_region[0].id) for o in whole]
+    return [o if o is best else _in_place_of(o, best.id) for o in whole]
 
 
-def _beside(option: Option, other: str) -> Option:
+def _in_place_of(option: Option, other: str) -> Option:
     return replace(option, counted=False, instead_of=other)
 
 

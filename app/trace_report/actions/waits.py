@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.objects.obstacle import Obstacle
 from app.objects.trace import ActionWhere, KernelRow
-from app.trace_report.actions.model import Option
+from app.trace_report.actions.model import Blocker, Option
 from app.trace_report.step_model import Change, Left, Step, busy_us
 
 LAYOUT, SYNC, OVERLAP = "channels-last", "host-wait", "overlap"
@@ -42,7 +41,7 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
     ]  # fmt: skip
 
 
-def host_wait(step: Step, blockers: Sequence[Obstacle]) -> list[Option]:
+def host_wait(step: Step, blockers: Sequence[Blocker]) -> list[Option]:
     """The host's pauses and waits. Only their length is known: what is saved is bounded by it."""
     waiting = step.parts["idle_host_us"]
     if waiting < WORTH * step.parts["wall_us"]:
@@ -60,13 +59,13 @@ def host_wait(step: Step, blockers: Sequence[Obstacle]) -> list[Option]:
     ]  # fmt: skip
 
 
-def _wait_named(blockers: Sequence[Obstacle]) -> Obstacle | None:
+def _wait_named(blockers: Sequence[Blocker]) -> Blocker | None:
     """What makes the host wait for the GPU: a call that synchronises, or a value that is read; best with its line."""
     waits = [b for b in blockers if b["kind"] in WAITS]
     return min(waits, key=lambda b: (not b["sources"], WAITS.index(b["kind"])), default=None)
 
 
-def _where(blocker: Obstacle | None) -> ActionWhere | None:
+def _where(blocker: Blocker | None) -> ActionWhere | None:
     if blocker is None or not (blocker["sources"] or blocker["modules"]):
         return None
     place = blocker["sources"][0].split(" ")[0] if blocker["sources"] else ""

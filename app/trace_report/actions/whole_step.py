@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.objects.obstacle import Obstacle
-from app.trace_report.actions.model import Option, advised_left, alternative_left, launches_left
+from app.trace_report.actions.model import Blocker, Option, advised_left, alternative_left, launches_left
 from app.trace_report.step_model import ENDS, AnyRegion, Change, Left, Step, busy_us
 
 COMPILE, GRAPHS = "compile-model", "cuda-graphs"
 GRAPH_MODE = "reduce-overhead"
-PACED_BY_LAUNCHES = 0.05
+WAITS_FOR_LAUNCHES = 0.05
 """Share of the step in which the GPU waits for launches, or would once kernels are faster, from which graphs are worth
 trying: below it they save less than the step varies from run to run."""
 UNCAPTURED = frozenset({"optimizer"})
@@ -44,7 +43,7 @@ def _in_whole(left: float, factor: float) -> float:
     return left if left >= 1.0 else min(1.0, left * factor)
 
 
-def whole_model(step: Step, blockers: Sequence[Obstacle]) -> list[Option]:
+def whole_model(step: Step, blockers: Sequence[Blocker]) -> list[Option]:
     """torch.compile(model), with and without CUDA graphs; the second stands beside the first where launches pace it."""
     time = covered(step)
     if not time:
@@ -68,7 +67,7 @@ def _title(step: Step) -> str:
     return "Compile what is not compiled of the model" if some else "Compile the whole model"
 
 
-def _breaks(blockers: Sequence[Obstacle]) -> str:
+def _breaks(blockers: Sequence[Blocker]) -> str:
     """What stands in torch.compile's way, in words; "" for nothing."""
     breaking = sum(b["effect"] == "break" for b in blockers)
     told = (
@@ -78,18 +77,18 @@ def _breaks(blockers: Sequence[Obstacle]) -> str:
     return f"{told}; {others} more slow it: see below" if others else f"{told}: see below" if told else ""
 
 
-def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Obstacle]) -> list[Option]:
+def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> list[Option]:
     """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain."""
     parts = step.parts
-    if parts["idle_launch_us"] < PACED_BY_LAUNCHES * parts["wall_us"]:
+    if parts["idle_launch_us"] < WAITS_FOR_LAUNCHES * parts["wall_us"]:
         return []
     inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
     broken = any(b["effect"] == "break" for b in blockers)
     surely = frozenset(i for i in inside if i in time or _mode(step.regions[i]) == GRAPH_MODE)
     share = parts["idle_launch_us"] / parts["wall_us"]
-    paced = 1 - step.pace["gpu_us"] / parts["wall_us"]
+    by_host = 1 - step.pace["gpu_us"] / parts["wall_us"]
     because = (
-        f"the GPU waits for launches in {share:.0%} of the step, and the host sets the pace of {paced:.0%} of it; a "
+        f"the GPU waits for launches in {share:.0%} of the step, and the host sets the pace of {by_host:.0%} of it; a "
         f"graph replays all launches with one{_breaks(blockers)}"
     )
     mode = TUNED if _mostly_tuned(step, time) else GRAPH_MODE
