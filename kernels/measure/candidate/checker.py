@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from kernels.measure.candidate import integrity, launch_ablation
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.indices import reads_by_value
 from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
-from kernels.measure.candidate.room import rooms
+from kernels.measure.candidate.room import Room, rooms
 from kernels.measure.candidate.sampled_rows import rows_of, take
 from kernels.measure.candidate.samples import Sample, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, of_rows, owned
@@ -137,8 +138,8 @@ class Checker:
         """The same, each made when it is asked for."""
         seed = self.seed if seed is None else seed
         made = tensors.one_by_one(region, sizes, self.device, seed, number, distribution, scales, fresh)
-        for value, item in zip(made, region.inputs, strict=True):
-            yield value.requires_grad_(item.requires_grad) if region.requires_grad else value
+        for item in region.inputs:  # without a name for what is made: it would hold one while the next is drawn
+            yield next(made).requires_grad_(item.requires_grad and region.requires_grad)
 
     def drawn(self, task: Task, draw: Draw) -> list[torch.Tensor]:
         """The inputs of a case."""
@@ -322,23 +323,25 @@ class Checker:
     def reference(self, task: Task, values: list[torch.Tensor]) -> Seen:
         """float64; where that does not fit float64 of some rows, else float32; the program as written where none can
         be had."""
+        for wide, text in ((torch.float64, ""), (torch.float32, "float64 did not fit: compared with float32")):
+            if wide == torch.float32 and not task.random and (seen := self._of_some_rows(task, values)) is not None:
+                return seen
+            seen = self._in_type(task, values, wide, text)
+            if seen is not None:
+                return seen
+            self.free()  # here, and not while the failure is handled: its frames hold what the run had made
+        return self._as_written(task, values, "neither float64 nor float32 fit: compared with eager")
+
+    def _in_type(self, task: Task, values: list[torch.Tensor], wide: torch.dtype, text: str) -> Seen | None:
+        """The whole in this type; as written where it has no such form, None where it does not fit."""
         needs = [i.requires_grad for i in task.region.inputs]
         try:
-            return Seen(task, values, reference(task.built.module, values, needs, task.upstream))
+            return Seen(task, values, reference(task.built.module, values, needs, task.upstream, wide), text)
         except torch.OutOfMemoryError:
-            self.free()
+            return None
         except NoReferenceError as fault:
-            return self._as_written(task, values, f"no float64 form ({fault}): compared with eager")
-        if not task.random and (seen := self._of_some_rows(task, values)) is not None:
-            return seen
-        try:
-            wide = reference(task.built.module, values, needs, task.upstream, torch.float32)
-            return Seen(task, values, wide, "float64 did not fit: compared with float32")
-        except torch.OutOfMemoryError:
-            self.free()
-            return self._as_written(task, values, "neither float64 nor float32 fit: compared with eager")
-        except NoReferenceError as fault:
-            return self._as_written(task, values, f"no float64 form ({fault}): compared with eager")
+            why = str(fault)
+        return self._as_written(task, values, f"no float64 form ({why}): compared with eager")
 
     def _as_written(self, task: Task, values: list[torch.Tensor], text: str) -> Seen:
         plain = as_call(task.built.module, task.region, task.upstream)
@@ -359,9 +362,10 @@ class Checker:
         taken = [
             take(v, dim, numbers).requires_grad_(grad) for v, dim, grad in zip(values, rows.inputs, needs, strict=True)
         ]
-        try:
+        expected: Reference | None = None
+        with contextlib.suppress(torch.OutOfMemoryError, NoReferenceError):
             expected = reference(some.built.module, taken, needs, some.upstream)
-        except (torch.OutOfMemoryError, NoReferenceError):
+        if expected is None:
             self.free()
             return None
         text = f"float64 did not fit: compared on {len(numbers):,} of {rows.count:,} rows"
@@ -383,16 +387,19 @@ class Checker:
         started = time.perf_counter()
         needs = [i.requires_grad for i in task.region.inputs]
         seed = tensors.seed_of(self.seed, "roundings") % 2**32
+        given: list[Room] | None = None
         try:
             given = rooms(task.built.module, seen.values, needs, task.upstream, expected, seed)
         except (torch.OutOfMemoryError, NoReferenceError):
-            self.free()
-            return errors
+            pass  # freed below, where the failure's frames hold nothing any more
         except (RuntimeError, TypeError, NotImplementedError, ValueError, IndexError, KeyError) as fault:
             self.note(f"no room of roundings: {type(fault).__name__}: {str(fault)[:200]}")
             return errors
         finally:
             self.rooms_s += time.perf_counter() - started
+        if given is None:
+            self.free()
+            return errors
         return seen.with_the_rest(compare(picked, expected, task.random, given), outputs)
 
     def poison(self, task: Task) -> None:

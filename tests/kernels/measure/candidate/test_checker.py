@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
@@ -63,3 +65,30 @@ def test_rooms_of_timed_samples_are_counted_anew() -> None:
     worker.checker.rooms_s = 2 * checker.MOST_ROOMS_S
     assert worker.checker.timed_case(task) == []
     assert worker.checker.rooms_s == 0.0
+
+
+def test_what_did_not_fit_is_let_go_before_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handled failure's frames hold the tensors of the run that it ended: next to them nothing else would fit."""
+    held: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def reference(module: object, values: list[torch.Tensor], *rest: object) -> object:
+        alive.append(sum(ref() is not None for ref in held))
+        most_of_the_card = torch.empty(1000)
+        held.append(weakref.ref(most_of_the_card))
+        raise torch.OutOfMemoryError(f"CUDA out of memory, next to {most_of_the_card.numel()}")
+
+    worker = Worker(Silent())  # type: ignore[arg-type]
+    task = worker._build(lambda *_: by_text, "any", parse(REGION), {})  # type: ignore[arg-type,return-value]
+    values = worker.checker.inputs(task.region, task.sizes, task.scales)
+    plain = worker.checker._as_written
+
+    def as_written(*given: object) -> checker.Seen:
+        alive.append(sum(ref() is not None for ref in held))
+        return plain(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checker, "reference", reference)
+    monkeypatch.setattr(worker.checker, "_as_written", as_written)
+    seen = worker.checker.reference(task, values)
+    assert seen.expected.precision == "eager"
+    assert alive == [0, 0, 0]  # before float64, before float32, before the program as written
