@@ -51,7 +51,7 @@ def measure(pool: ChildPool, plan: Plan, record: Record, reference: Record | Non
         if record.status == "out_of_memory":
             record.remark(ALONE)
         return
-    rounds.finish(own, plan)
+    rounds.finish(own, plan, made)
     if again is None or reference is None or again.status != "ok":
         record.remark(NO_REFERENCE)
         return

@@ -19,7 +19,8 @@ class Need:
 
     inputs_bytes: one input set of each binding, together. call_bytes: the most that a call takes beyond its inputs.
     outputs_bytes: of the binding with the largest. held_bytes: what stays with its process when it has given back
-    everything that it can, such as the memory of a CUDA graph.
+    everything that it can, such as the memory of a CUDA graph. renewed_bytes: what new contents of the inputs take,
+    between calls.
     """
 
     name: str
@@ -27,11 +28,13 @@ class Need:
     call_bytes: int
     outputs_bytes: int = 0
     held_bytes: int = 0
+    renewed_bytes: int = 0
 
     @property
     def turn_bytes(self) -> int:
-        """What it takes while it has its turn: the last call's outputs are there while the next one runs."""
-        return self.inputs_bytes + self.call_bytes + self.outputs_bytes
+        """What it takes while it has its turn: the last call's outputs are there while the next one runs, and while the
+        inputs get new contents."""
+        return self.inputs_bytes + self.outputs_bytes + max(self.call_bytes, self.renewed_bytes)
 
     def kept_bytes(self, samples: int) -> int:
         """What it takes where it keeps all between its turns: two input sets, and copies of outputs."""

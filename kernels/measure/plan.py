@@ -114,6 +114,7 @@ class Plan:
             call_bytes=max(calls, default=0),
             outputs_bytes=max((c.outputs_bytes for c in self.costs), default=0),
             held_bytes=record.held_bytes,
+            renewed_bytes=max((c.renewed_bytes for c in self.costs), default=0),
         )
 
     def eager_tasks(self, tool: str) -> list[int]:

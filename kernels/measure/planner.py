@@ -138,6 +138,7 @@ def _binding(region: Region, sizes: Mapping[str, int], graph: Graph, card: Card 
         set_bytes=tensors.set_bytes(region, sizes),
         floor_us=floor_us(_unmasked(counted, graph, certain), known) if known else None,
         outputs_bytes=_outputs_bytes(graph),
+        renewed_bytes=tensors.renewed_bytes(region, sizes),
     )
 
 

@@ -132,16 +132,24 @@ def _take(record: Record, number: int, answer: RoundTimes, span_us: float | None
     record.fresh[number].append(answer.fresh)
 
 
-def finish(pool: ChildPool, plan: Plan) -> None:
-    """Outputs of the timed calls checked, kernels named: all children at once, since nothing is timed any more."""
+def finish(pool: ChildPool, plan: Plan, schedule: Schedule | None = None) -> None:
+    """Outputs of the timed calls checked, kernels named.
+
+    All children at once, since nothing is timed any more; one by one where they were timed so, for the card does not
+    hold what two of them need. schedule: as in `measure`.
+    """
     pool.tell("finish", 0.92, "checking the timed results again")
-    for record in pool.standing():
-        pool.children[record.name].ask(Finish(profile=True), pool.limits.finish_s)
-    try:
-        pool.wait(pool.asked())
-    except BudgetError:
-        for child in pool.asked():
-            child.fail("timeout", "checking the timed results took too long for the time budget")
+    standing = [pool.children[r.name] for r in pool.standing()]
+    together = schedule is None or not schedule.in_turns
+    for children in [standing] if together else [[child] for child in standing]:
+        for child in children:
+            child.ask(Finish(profile=True), pool.limits.finish_s)
+        try:
+            pool.wait(children)
+        except BudgetError:
+            for child in children:
+                if child.pending is not None:
+                    child.fail("timeout", "checking the timed results took too long for the time budget")
     answers: dict[str, Finished] = {}
     for record in pool.records:
         if record.name not in pool.children or not record.standing:

@@ -121,6 +121,7 @@ class Session:
         self.asked: dict[str, Prepare] = {}
         self.turn_file = ""
         self.fork_server: ForkServer | None = None
+        self.made: memory.Schedule | None = None
         self.waiting: list[str] = []  # names of those that are timed when the others have left the card
 
     def run(self, fork_server: ForkServer | None, stack: contextlib.ExitStack) -> Validation:
@@ -154,14 +155,14 @@ class Session:
                 for record in self.pool.records:
                     record.status = "correct" if record.status == "ok" else record.status
                 return self.unmeasured(f"this machine is not fit to measure, because {unfit}", remaining="not_run")
-            rounds.finish(self.pool, plan)
+            rounds.finish(self.pool, plan, self.made)
             with self.pool.turn_alone(shared):
                 self.measure_alone(plan)
         return self.with_gpu(plan)
 
     def measure(self, plan: Plan, read: Callable[[], conditions.Reading] = conditions.Reading) -> str:
         """Time those that stand, together or in turns. Why this machine is not fit to measure, "" where it is."""
-        made = self.schedule(plan)
+        made = self.made = self.schedule(plan)
         for name in made.alone if made is not None else ():
             self.pool.children.pop(name).release()
             self.waiting.append(name)

@@ -230,6 +230,19 @@ def set_bytes(region: Region, sizes: Mapping[str, int]) -> int:
     return total
 
 
+def renewed_bytes(region: Region, sizes: Mapping[str, int]) -> int:
+    """The most that `refill` takes at a time: one input more, and what it is drawn as before it has its type."""
+    return max((_drawn_bytes(item, sizes) for item in region.inputs), default=0)
+
+
+def _drawn_bytes(item: Input, sizes: Mapping[str, int]) -> int:
+    fake = empty_input(item, sizes, "meta")
+    drawn_as = torch.float32 if item.dtype in FLOATING or item.dtype == "bool" else torch.int64
+    drawn_as = torch.float64 if item.dtype == "f64" else drawn_as
+    elements = max(fake.numel(), item.below or 0) if item.distinct else min(fake.numel(), PIECE)
+    return int(fake.untyped_storage().nbytes()) + elements * drawn_as.itemsize
+
+
 def has_index(region: Region) -> bool:
     """Some input is read through indices: then a call touches less than the inputs' bytes."""
     return any(i.below is not None for i in region.inputs)
@@ -262,7 +275,15 @@ def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
 def refill(values: Sequence[torch.Tensor], made: Iterable[torch.Tensor]) -> None:
     """New contents in the same memory, under the same version: a result kept by address or version is stale then.
 
-    made: tensors of the same layouts.
+    made: tensors of the same layouts; none of them is there any more when the next is drawn. zip would keep it: its
+    tuple of the last step stays until the next one is filled.
     """
-    for value, new in zip(values, made, strict=True):
+    coming = iter(made)
+    for value in values:
+        new = next(coming, None)
+        if new is None:
+            raise ValueError("fewer contents than there are inputs")
         value.untyped_storage().copy_(new.untyped_storage())
+        del new
+    if next(coming, None) is not None:
+        raise ValueError("more contents than there are inputs")

@@ -48,6 +48,10 @@ class Reservoir:
         elif (place := below(self.seen)) < self.room:
             self.kept[place] = sample
 
+    def clear(self) -> None:
+        """Let go of all samples."""
+        self.kept, self.latest, self.seen = [], None, 0
+
     def all(self) -> list[Sample]:
         """The latest first."""
         first = [self.latest] if self.latest is not None else []

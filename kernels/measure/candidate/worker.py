@@ -259,11 +259,15 @@ class Worker:
         self.recompiled = compilations()
         return Warmed([t.estimate.cold_us for t in self.tasks], [t.sets for t in self.tasks])
 
+    def _await_turn(self, task: Task) -> None:
+        """Until what a turn takes is free: what another has just given back is not so at once."""
+        if task.lean and self.checker.on_gpu:
+            self._await_bytes(self.turn_bytes)
+
     @contextlib.contextmanager
     def _rotating(self, task: Task) -> Iterator[Sampling]:
         """The task's input sets. Those of a lean task are there for this turn alone, with all that it can give back."""
-        if task.lean and self.checker.on_gpu:  # what another has just given back is not free at once
-            self._await_bytes(self.turn_bytes)
+        self._await_turn(task)
         if self.evict is None:
             self.evict = timing.Flush(self.l2_bytes, self.checker.device)
         if task.rotation is None:
@@ -340,17 +344,25 @@ class Worker:
         launched: list[str] = []
         recompiled = compilations() - self.recompiled
         for task in self.tasks:
-            with self.checker.turn(shared=self.roomy):
+            with self.checker.turn(shared=self.roomy and not task.lean):
+                self._await_turn(task)
                 cases.append(self.checker.timed_case(task))
+                task.samples.clear()
+                task.upstream.give_back()
+                self.checker.free()
         replays = ""
         if request.profile and self.checker.on_gpu:
             task = self.tasks[0]
-            with self._rotating(task) as rotation:
+            with self.checker.turn(shared=not task.lean), self._rotating(task) as rotation:
                 launched = timing.triton_launches(task.call, rotation.next())
                 names = self._kernel_names(task, rotation)
             if self._may_launch_triton():
                 with self.checker.turn():
+                    self._await_turn(task)
                     replays = self.checker.ablate_launches(task)
+                    task.upstream.give_back()
+                    with contextlib.suppress(RuntimeError):  # of a context that this has cost
+                        self.checker.free()
         return Finished(cases, [n[:300] for n in names[:200]], launched, replays, recompiled)
 
     def _kernel_names(self, task: Task, rotation: timing.Rotation) -> list[str]:

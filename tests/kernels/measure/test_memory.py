@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from kernels.measure import alone, records, rounds
 from kernels.measure.memory import CONTEXT_BYTES, Need, free_of, schedule, too_large
-from kernels.measure.messages import BindingCost
+from kernels.measure.messages import BindingCost, Finish
 from kernels.measure.plan import Plan
+from kernels.measure.processes.processes import Child
 from kernels.measure.records import Record
 from kernels.measure.request import Limits
 from kernels.measure.session import Modules, Session, ValidationRequest
@@ -73,6 +74,12 @@ def test_one_that_the_others_processes_leave_no_room_is_timed_alone_too():
     assert made.alone == ("eager",)
 
 
+def test_new_contents_of_large_inputs_count_where_a_call_takes_less_than_they_do():
+    small = Need("small", 20 * GB, 2 * GB, 10 * GB, renewed_bytes=11 * GB)
+    assert small.turn_bytes == 41 * GB
+    assert Need("large", 20 * GB, 12 * GB, 10 * GB, renewed_bytes=11 * GB).turn_bytes == 42 * GB
+
+
 def test_what_is_free_is_what_the_driver_says_or_what_was_before_the_processes():
     needs = [need("eager", 1, 1), need("graphs", 1, 1, held=5)]
     assert free_of(80 * GB, 10_000, 70 * GB, needs) == pytest.approx(0.97 * (80 * GB - 10_000 * 2**20))
@@ -128,7 +135,7 @@ def session_of(fork_server, folder, names, card_bytes, budget_s=240):
 
 def timed(session, plan):
     assert session.measure(plan) == ""
-    rounds.finish(session.pool, plan)
+    rounds.finish(session.pool, plan, session.made)
     session.measure_alone(plan)
     summary = records.summarise(session.pool.records, [{}], [1.0], [None], [0.0])
     return {r.name.rpartition(".")[2]: r for r in summary.results}
@@ -144,7 +151,19 @@ def measured(attempt):
 
 
 @pytest.mark.parametrize(("card_bytes", "in_turns"), [(100 * INPUTS, False), (6 * INPUTS, True)])
-def test_all_are_timed_on_a_card_that_holds_one_at_a_time(fork_server, tmp_path, card_bytes, in_turns):
+def test_all_are_timed_on_a_card_that_holds_one_at_a_time(fork_server, tmp_path, monkeypatch, card_bytes, in_turns):
+    finishing: list[int] = []
+    children: dict[str, Child] = {}
+    ask = Child.ask
+
+    def asked(child, request, limit_s):
+        ask(child, request, limit_s)
+        children[child.name] = child
+        if isinstance(request, Finish):
+            finishing.append(sum(c.pending is not None for c in children.values()))
+
+    monkeypatch.setattr(Child, "ask", asked)
+
     def attempt():
         session, plan = session_of(fork_server, tmp_path, ["eager", "library:test.right"], card_bytes)
         try:
@@ -152,6 +171,7 @@ def test_all_are_timed_on_a_card_that_holds_one_at_a_time(fork_server, tmp_path,
             by_name = timed(session, plan)
             said = " ".join(session.pool.conditions["warnings"])
             assert ("timed in turns of one" in said) is in_turns
+            assert max(finishing) == (1 if in_turns else 2)  # of all at once
             return by_name
         finally:
             session.close()

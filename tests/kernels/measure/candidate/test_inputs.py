@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
 from kernels.measure.candidate import inputs
+from kernels.measure.candidate.worker import Worker
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 
@@ -20,6 +23,46 @@ def made(text, **arguments):
 def test_seeds_are_equal_across_processes():
     # found by another process; hash() would give another number in each
     assert inputs.seed_of(3, "x", [("N", 5)]) == SEED
+
+
+TWO = "x: f32[256, 64]\ny: f32[256, 32]\nz: f32[256, 64]\nreturn x, y, z"
+
+
+def test_of_new_contents_only_one_input_is_there_at_a_time(monkeypatch):
+    """A set that fills most of the card is renewed one input after the other: none stays for the next one's sake."""
+    made: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+    draw = inputs.one_input
+
+    def drawn(*arguments):
+        alive.append(sum(ref() is not None for ref in made))
+        value = draw(*arguments)
+        made.append(weakref.ref(value))
+        return value
+
+    worker = Worker(None)
+    task = worker._build(lambda *_: lambda *x: x, "any", parse(TWO), {})
+    values = worker.checker.timed_inputs(task, 0, 1)
+    monkeypatch.setattr(inputs, "one_input", drawn)
+    inputs.refill(values, worker.checker.timed_one_by_one(task, 0, 2))
+    assert alive == [0, 0, 0]
+    monkeypatch.undo()
+    assert all(map(torch.equal, values, worker.checker.timed_inputs(task, 0, 2)))
+
+
+def test_new_contents_of_another_number_than_the_inputs_are_refused():
+    values, more = [torch.zeros(4)], [torch.ones(4), torch.ones(4)]
+    with pytest.raises(ValueError, match="more contents"):
+        inputs.refill(values, more)
+    with pytest.raises(ValueError, match="fewer contents"):
+        inputs.refill(values, [])
+
+
+def test_what_new_contents_take_is_the_largest_input_and_what_it_is_drawn_as():
+    text = "x: bf16[256, 64]\ny: i64[8].below(1000)\nreturn x"
+    assert inputs.renewed_bytes(parse(text), {}) == 256 * 64 * (2 + 4)
+    huge = "x: bf16[1048576, 8192]\nreturn x"
+    assert inputs.renewed_bytes(parse(huge), {}) == 2 * 2**33 + 4 * inputs.PIECE
 
 
 def test_sets_differ_and_repeat():

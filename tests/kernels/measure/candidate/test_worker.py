@@ -15,6 +15,7 @@ from kernels.measure.candidate.worker import Worker, fault_of
 from kernels.measure.messages import Finish, Prepare, Round, Shape, Warm
 from kernels.measure.processes.channel import Channel
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
+from profiler.region.language.text import parse
 from tests.kernels.measure.candidate import candidates
 from tests.processes import wait_for
 
@@ -278,3 +279,50 @@ def test_small_inputs_that_rotation_cannot_keep_out_of_the_cache_are_flushed(wor
     prepared(worker, "x: f32[64, 64]\nreturn x * 2")
     worker.warm(Warm(0.1))
     assert worker.tasks[0].flush is None
+
+
+class Silent:
+    def send(self, message):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_where_candidates_take_turns_nothing_is_made_at_the_end_outside_of_one(tmp_path, monkeypatch):
+    """Several that fill the card each: what the last check and the profiler are called with is made in the turn, and
+    given back before it ends."""
+    worker = Worker(Silent(), HostClock())
+    worker.checker.memory_bytes, worker.candidate, worker.roomy = 2e9, "triton.mine", True
+    worker.checker.turn.open(str(tmp_path / "turn"))
+    task = worker._build(lambda *_: lambda x: (x * 2,), "mine", parse("x: f32[32, 16]\nreturn x * 2"), {})
+    worker._first_call(task)
+    worker.tasks = [task]
+    worker.warm(Warm(0.1, 1e6, in_turns=True, samples=1))
+    worker.round(Round(0, 3, 1))
+    assert task.samples.all()
+
+    events: list[str] = []
+    draw = tensors.one_input
+    turn = worker.checker.turn
+
+    def tell(what):
+        events.append(what if turn.held else f"{what} outside its turn")
+
+    def drawn(*arguments):
+        tell("made")
+        return draw(*arguments)
+
+    def free():
+        tell("awaited")
+        return 1, 1
+
+    monkeypatch.setattr(tensors, "one_input", drawn)
+    monkeypatch.setattr(type(worker.checker), "on_gpu", True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", free)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: tell("freed"))
+    finished = worker.finish(Finish(profile=True))
+    assert set(events) == {"awaited", "made", "freed"}
+    assert events[-1] == "freed"
+    assert events.count("awaited") == 3  # for the check, the profiler, and the call without its kernels
+    assert not task.samples.all()
+    assert finished.ablation == "none"
