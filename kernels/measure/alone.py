@@ -22,6 +22,7 @@ LEAST_S = 30.0
 """Of the budget that must be left for a candidate to be tried alone."""
 ALONE = "it was tried with the card to itself"
 NO_ROOM = "out of memory with the others' processes on the card"
+TOO_LONG = "it was tried with the card to itself, and took too long for the time budget"
 NO_REFERENCE = "timed after the others, with none of them to compare the card's clocks with"
 
 

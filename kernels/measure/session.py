@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import math
 import os
 import tempfile
 import threading
@@ -203,23 +204,40 @@ class Session:
             if self.pool.deadline - time.monotonic() < alone.LEAST_S:
                 told = f": {record.message}" if record.message else ""
                 record.fail("out_of_memory", f"{alone.NO_ROOM}, and no time was left to try it alone{told}")
-            elif self.prepare_again(plan, record):
+            elif self.prepare_again(plan, record, rounds.FINISH_RESERVE_S):
                 self.judge_one(plan, record)
                 if record.standing:
-                    alone.measure(self.pool, plan, record, reference)
+                    self.time_alone(plan, record, reference)
             elif record.status == "out_of_memory":
                 record.remark(alone.ALONE)
             if record.name in self.pool.children:
                 self.pool.children.pop(record.name).release()
 
-    def prepare_again(self, plan: Plan, record: Record) -> bool:
-        """In a new process, with nobody else at work on the card. Whether it came through."""
+    def time_alone(self, plan: Plan, record: Record, reference: Record | None) -> None:
+        """The budget that it uses up costs it alone: the others have their times."""
+        try:
+            alone.measure(self.pool, plan, record, reference)
+        except BudgetError:
+            for child in self.pool.asked():
+                child.fail("timeout", alone.TOO_LONG)
+            record.fail("timeout", alone.TOO_LONG)
+
+    def prepare_again(self, plan: Plan, record: Record, reserve_s: float) -> bool:
+        """In a new process, with nobody else at work on the card. Whether it came through.
+
+        reserve_s: of the budget, left for what comes after.
+        """
         if record.name in self.pool.children:
             self.pool.children.pop(record.name).release()
         record.status, record.message = "not_run", ""
         self.fork(record)
-        self.ask_prepare(plan, record, 1)
-        self.pool.wait([self.pool.children[record.name]])
+        until = self.pool.deadline - reserve_s
+        self.ask_prepare(plan, record, 1, until)
+        child = self.pool.children[record.name]
+        try:
+            self.pool.wait([child], until)
+        except BudgetError:
+            child.fail("timeout", alone.TOO_LONG)
         prepared = self.pool.answer(record, Prepared)
         if prepared is not None:
             record.take_prepared(prepared)
@@ -352,8 +370,11 @@ class Session:
         if warm_workers is not None:
             warm_workers.close()
 
-    def ask_prepare(self, plan: Plan, record: Record, count: int) -> None:
-        """count: how many prepare at once. Where not all fit into memory, each waits until it has the GPU alone."""
+    def ask_prepare(self, plan: Plan, record: Record, count: int, until: float = math.inf) -> None:
+        """count: how many prepare at once. Where not all fit into memory, each waits until it has the GPU alone.
+
+        until: when an answer is of no use any more.
+        """
         device = plan.device
         parts = self.request.shared.parts if self.request.shared else 1
         memory_bytes = MEMORY_SHARE * device.free_bytes / parts if device else 0.0
@@ -377,7 +398,7 @@ class Session:
         autotunes = "autotune" in record.name or "autotune" in record.note
         limit_s = self.limits.autotune_s if autotunes else self.limits.prepare_s
         limit_s = self.limits.kernel_s if is_users_kernel(record.name) else limit_s
-        self.pool.children[record.name].ask(request, limit_s)
+        self.pool.children[record.name].ask(request, min(limit_s, max(0.0, until - time.monotonic())))
         self.asked[record.name] = request
 
     def prepare(self, plan: Plan) -> None:
@@ -394,9 +415,9 @@ class Session:
             self.pool.tell("prepare", 0.05 + 0.45 * done / count, f"{child.name}: {what}", child.name)
 
         self.pool.tell("prepare", 0.05, f"building and checking {count} candidates")
+        reserve_s = min(0.3 * self.request.budget_s, 60.0)  # compiling leaves time to measure what is ready
         try:
-            # Compiling may use up no more than leaves time to measure what is ready.
-            self.pool.wait(self.pool.asked(), self.pool.deadline - min(0.3 * self.request.budget_s, 60.0), told)
+            self.pool.wait(self.pool.asked(), self.pool.deadline - reserve_s, told)
         except BudgetError:
             for child in self.pool.asked():
                 child.fail("timeout", "building and checking took too long for the time budget")
@@ -406,8 +427,8 @@ class Session:
                 if prepared is not None:
                     record.take_prepared(prepared)
         for record in [r for r in self.pool.records if r.status == "out_of_memory" and r.name in self.pool.children]:
-            if self.pool.deadline - time.monotonic() > alone.LEAST_S:
-                self.prepare_again(plan, record)  # the others are done, and have given back what they could
+            if self.pool.deadline - time.monotonic() > alone.LEAST_S + reserve_s:
+                self.prepare_again(plan, record, reserve_s)  # the others are done, and have given back what they could
         self.pool.conditions["prepare_s"] = {r.name: r.spent_s for r in self.pool.records if r.spent_s}
 
     def judge(self, plan: Plan) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
@@ -196,7 +198,9 @@ def test_one_that_the_card_cannot_hold_next_to_the_other_is_timed_alone_and_comp
     assert by_name["right"].ratio_to_eager.median == pytest.approx(1.0, abs=0.5)
 
 
-def test_what_ran_out_of_memory_next_to_others_is_tried_again_by_itself(fork_server, tmp_path, monkeypatch):
+@pytest.fixture
+def ledger(fork_server, tmp_path, monkeypatch):
+    """A file that the candidates know of."""
     ledger = tmp_path / "card"
     monkeypatch.setenv("TRITONWORTHY_TEST_CARD", str(ledger))
     original = fork_server.fork
@@ -205,6 +209,39 @@ def test_what_ran_out_of_memory_next_to_others_is_tried_again_by_itself(fork_ser
         return original(name, module, env={**(env or {}), "TRITONWORTHY_TEST_CARD": str(ledger)}, **rest)
 
     monkeypatch.setattr(fork_server, "fork", fork)
+    return ledger
+
+
+@pytest.mark.parametrize("calls", [0, 60])
+def test_a_late_one_that_hangs_costs_the_others_nothing(fork_server, tmp_path, monkeypatch, ledger, calls):
+    """While it is prepared, or while it is timed: the budget is used up by then, and the others have their times."""
+    monkeypatch.setattr(alone, "LEAST_S", 1.0)
+    monkeypatch.setattr(rounds, "FINISH_RESERVE_S", 4.0)
+
+    def attempt():
+        ledger.unlink(missing_ok=True)
+        names = ["eager", "library:test.right", "library:test.hangs_when_told"]
+        session, plan = session_of(fork_server, tmp_path, names, 2 * INPUTS)
+        try:
+            session.pool.records[2].held_bytes = 5 * INPUTS
+            assert session.measure(plan) == ""
+            rounds.finish(session.pool, plan, session.made)
+            ledger.write_text(str(calls))
+            session.pool.deadline = time.monotonic() + 10
+            session.measure_alone(plan)
+            summary = records.summarise(session.pool.records, [{}], [1.0], [None], [0.0])
+            return {r.name.rpartition(".")[2]: r for r in summary.results}
+        finally:
+            session.close()
+
+    by_name = measured(attempt)
+    assert by_name["hangs_when_told"].status == "timeout"
+    assert ("took too long for the time budget" in by_name["hangs_when_told"].message) is bool(calls)
+    assert by_name["eager"].status == by_name["right"].status == "ok", by_name
+    assert by_name["right"].ratio_to_eager is not None
+
+
+def test_what_ran_out_of_memory_next_to_others_is_tried_again_by_itself(fork_server, tmp_path, ledger):
     names = ["eager", "library:test.out_of_memory_at_first", "library:test.runs_out_of_memory"]
 
     def attempt():

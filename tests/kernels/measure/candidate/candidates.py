@@ -137,6 +137,24 @@ def out_of_memory_at_first(module):
     return run
 
 
+def hangs_when_told(module):
+    """Right; in a process that begins when the test has written a number, hangs once it was called that often."""
+    told = os.environ.get("TRITONWORTHY_TEST_CARD", "")
+    most = None
+    if os.path.exists(told):
+        with open(told) as file:
+            most = int(file.read())
+    calls = []
+
+    def run(*x):
+        calls.append(1)
+        if most is not None and len(calls) > most:
+            time.sleep(600)
+        return module(*x)
+
+    return run
+
+
 def prints_a_lot(module):
     def run(*x):
         os.write(1, b'{"id": 1, "result": {"tasks": []}}\n' * 100)
@@ -220,7 +238,7 @@ def wrong_after_twenty_calls(module):
 
 WRONG = (off_by_a_little, one_element_wrong, tail_not_written, always_the_first, changes_its_input,
          ignores_the_last_input, subclass, wrong_dtype, aborts, hangs, raises, unsupported, runs_out_of_memory,
-         out_of_memory_at_first, prints_a_lot, leaves_processes, right, wrong_gradient, keeps_everything, other_rate,
+         out_of_memory_at_first, hangs_when_told, prints_a_lot, leaves_processes, right, wrong_gradient, keeps_everything, other_rate,
          last_of_ties, one_index_repeated, shifted_indices, works_on_a_copy, wrong_after_twenty_calls)  # fmt: skip
 BY_NAME = {f"library:test.{f.__name__}": f for f in WRONG}
 
