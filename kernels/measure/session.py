@@ -157,8 +157,7 @@ class Session:
                     record.status = "correct" if record.status == "ok" else record.status
                 return self.unmeasured(f"this machine is not fit to measure, because {unfit}", remaining="not_run")
             rounds.finish(self.pool, plan, self.made)
-            with self.pool.turn_alone(shared):
-                self.measure_alone(plan)
+            self.measure_alone(plan)
         return self.with_gpu(plan)
 
     def measure(self, plan: Plan, read: Callable[[], conditions.Reading] = conditions.Reading) -> str:

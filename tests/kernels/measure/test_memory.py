@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from kernels.measure import alone, records, rounds
+from kernels.measure.gpu_lock import locked
 from kernels.measure.memory import CONTEXT_BYTES, Need, free_of, schedule, too_large
 from kernels.measure.messages import BindingCost, Finish
 from kernels.measure.plan import Plan
 from kernels.measure.processes.processes import Child
 from kernels.measure.records import Record
-from kernels.measure.request import Limits
+from kernels.measure.request import Limits, SharedGpu
 from kernels.measure.session import Modules, Session, ValidationRequest
 from profiler.region.language.text import parse
 from tests.kernels.measure.fake_planner import offered
@@ -117,10 +118,11 @@ INPUTS, OUTPUTS, WRITTEN = 4 * 2 * 48 * 32, 4 * 48 * 48, 2 * 4 * 48 * 48
 REGISTRY = "tests.kernels.measure.candidate.candidates"
 
 
-def session_of(fork_server, folder, names, card_bytes, budget_s=240):
+def session_of(fork_server, folder, names, card_bytes, budget_s=240, shared=None):
     request = ValidationRequest(
-        TEXT, timing_s=0.5, rounds=5, budget_s=budget_s, limits=Limits(prepare_s=60, card_bytes=card_bytes)
-    )
+        TEXT, timing_s=0.5, rounds=5, budget_s=budget_s, limits=Limits(prepare_s=60, card_bytes=card_bytes),
+        shared=shared,
+    )  # fmt: skip
     cost = BindingCost(0, 0, None, WRITTEN, INPUTS, None, outputs_bytes=OUTPUTS)
     planned = replace(ANSWER, device=None, reduced=TEXT, reduced_wide=TEXT, bindings=[cost],
                       candidates=[offered(n) for n in names])  # fmt: skip
@@ -196,6 +198,40 @@ def test_one_that_the_card_cannot_hold_next_to_the_other_is_timed_alone_and_comp
     assert by_name["right"].status == by_name["eager"].status == "ok", by_name
     assert "alone but for eager" in by_name["right"].message
     assert by_name["right"].ratio_to_eager.median == pytest.approx(1.0, abs=0.5)
+
+
+def test_a_late_one_on_a_shared_card_has_the_turn_for_its_checks_and_this_process_for_its_rounds(
+    fork_server, tmp_path, monkeypatch
+):
+    """Who held the turn over all of it would wait for a process that waits for the turn."""
+    turn = tmp_path / "turn"
+    held: dict[str, set[bool]] = {}
+    ask = Child.ask
+
+    def asked(child, request, limit_s):
+        with open(turn, "a") as file:
+            held.setdefault(type(request).__name__, set()).add(not locked(file))
+        ask(child, request, limit_s)
+
+    def attempt():
+        held.clear()
+        names = ["eager", "library:test.right"]
+        session, plan = session_of(fork_server, tmp_path, names, 2 * INPUTS, shared=SharedGpu(str(turn), 1))
+        try:
+            session.pool.records[1].held_bytes = 5 * INPUTS
+            assert session.measure(plan) == ""
+            rounds.finish(session.pool, plan, session.made)
+            with monkeypatch.context() as patch:
+                patch.setattr(Child, "ask", asked)
+                session.measure_alone(plan)
+            summary = records.summarise(session.pool.records, [{}], [1.0], [None], [0.0])
+            return {r.name.rpartition(".")[2]: r for r in summary.results}
+        finally:
+            session.close()
+
+    by_name = measured(attempt)
+    assert by_name["right"].status == "ok", by_name
+    assert held == {"Prepare": {False}, "Warm": {True}, "Round": {True}, "Finish": {False}}
 
 
 @pytest.fixture
