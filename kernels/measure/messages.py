@@ -186,8 +186,8 @@ class BindingCost(msgspec.Struct, frozen=True):
     """What every implementation of the region needs at one binding, and what a check of one holds in memory.
 
     set_bytes: of one input set. outputs_bytes: of all outputs that are not inputs; with gradients these too, and those
-    that come in from behind the region. renewed_bytes: what an input set takes beside itself while its contents are made
-    anew.
+    that come in from behind the region. renewed_bytes: what an input set takes beside itself while its contents are
+    made anew.
     """
 
     bytes_touched: int
