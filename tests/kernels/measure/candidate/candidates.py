@@ -238,8 +238,9 @@ def wrong_after_twenty_calls(module):
 
 WRONG = (off_by_a_little, one_element_wrong, tail_not_written, always_the_first, changes_its_input,
          ignores_the_last_input, subclass, wrong_dtype, aborts, hangs, raises, unsupported, runs_out_of_memory,
-         out_of_memory_at_first, hangs_when_told, prints_a_lot, leaves_processes, right, wrong_gradient, keeps_everything,
-         other_rate, last_of_ties, one_index_repeated, shifted_indices, works_on_a_copy, wrong_after_twenty_calls)  # fmt: skip
+         out_of_memory_at_first, hangs_when_told, prints_a_lot, leaves_processes, right, wrong_gradient,
+         keeps_everything, other_rate, last_of_ties, one_index_repeated, shifted_indices, works_on_a_copy,
+         wrong_after_twenty_calls)  # fmt: skip
 BY_NAME = {f"library:test.{f.__name__}": f for f in WRONG}
 
 
