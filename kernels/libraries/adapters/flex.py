@@ -84,10 +84,11 @@ def _maker(masked: Masked, compiled: bool) -> Callable[..., Any]:
     return torch.compile(_own(make), dynamic=False) if compiled else make
 
 
-def _own(function: FunctionType) -> FunctionType:
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same with code of its own. Dynamo counts by code: at the ninth of one code's variants (recompile_limit, 8) it
     gives up, and runs all further ones unfused.
     """
+    assert isinstance(function, FunctionType)
     code = function.__code__.replace(co_name=f"{function.__name__}_{next(_COUNT)}")
     return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
