@@ -142,7 +142,7 @@ def _density(match: Match) -> float | None:
     if match.kind != score_functions.KIND:
         return None
     sizes = score_functions.sizes_of(match)
-    return kept_share(str(match.roles["positions"]), sizes, BLOCK)
+    return kept_share(str(match.roles["positions"]), sizes, BLOCK) if match.roles["keep"] else 1.0
 
 
 def _install(entry: Entry, host: Host) -> str:

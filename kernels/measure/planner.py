@@ -204,8 +204,8 @@ def _shares(written: Graph) -> dict[str, float]:
 
 def _kept(matched: Match) -> float:
     """By the masks of positions; of one that is read from tensors nothing is certain."""
-    score, keep, positions = (str(matched.roles[name]) for name in ("score", "keep", "positions"))
-    if keep != positions or "-inf" in score:
+    keep, positions = (str(matched.roles[name]) for name in ("keep", "positions"))
+    if keep != positions or matched.roles["hides"]:
         return 0.0
     return kept_share(positions, score_functions.sizes_of(matched))
 

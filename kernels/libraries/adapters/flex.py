@@ -7,9 +7,11 @@ compiled create_block_mask, because nobody knows here that they stay the same; a
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ import torch
 from profiler.region.graph.scores.masks import MASK_MOD, SCORE_MOD, Modifier, function
 
 Tensor = torch.Tensor
+_COUNT = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +57,44 @@ def flex_attention(
         blocks = _kept_blocks(masked, str(q.device)) if fixed else _blocks(mask_mod, masked, str(q.device))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the unfused reference is slow: it is only compared with
-        result: Tensor = _attend(q.is_cuda)(
+        result: Tensor = _attend(score, keep, q.is_cuda)(
             q, k, v, score_mod=score_mod, block_mask=blocks, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
     return result
 
 
-@functools.cache
-def _attend(compiled: bool) -> Callable[..., Any]:
+@functools.lru_cache(maxsize=256)
+def _attend(score: str, keep: str, compiled: bool) -> Callable[..., Any]:
+    """FlexAttention for these functions alone."""
     from torch.nn.attention.flex_attention import flex_attention as flex
 
-    attend: Callable[..., Any] = flex
-    return torch.compile(attend, dynamic=False) if compiled else attend
+    def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+        return flex(q, k, v, **options)
+
+    return torch.compile(_own(attend), dynamic=False) if compiled else attend
 
 
-@functools.cache
-def _maker(compiled: bool) -> Callable[..., Any]:
+@functools.lru_cache(maxsize=256)
+def _maker(masked: Masked, compiled: bool) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import create_block_mask
 
-    maker: Callable[..., Any] = create_block_mask
-    return torch.compile(maker, dynamic=False) if compiled else maker
+    def make(*sizes: Any, **options: Any) -> Any:
+        return create_block_mask(*sizes, **options)
+
+    return torch.compile(_own(make), dynamic=False) if compiled else make
+
+
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with code of its own. Dynamo counts by code: at the ninth of one code's variants (recompile_limit, 8) it
+    gives up, and runs all further ones unfused.
+    """
+    assert isinstance(function, FunctionType)
+    code = function.__code__.replace(co_name=f"{function.__name__}_{next(_COUNT)}")
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
 
 def _blocks(mask_mod: Modifier, masked: Masked, device: str) -> Any:
-    make = _maker(device.startswith("cuda"))
+    make = _maker(masked, device.startswith("cuda"))
     return make(mask_mod, masked.batch, masked.heads, masked.rows, masked.columns, device=device)
 
 

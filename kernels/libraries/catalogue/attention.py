@@ -34,6 +34,10 @@ CHANGED_SCORES = Condition(
     "a bias, a cap, a mask or a causal order, which score_mod and block_mask express",
     lambda f: True if f.roles.get("score") or f.roles.get("keep") else None,
 )
+NO_AVERAGE = Condition(
+    "no row that a mask hides as a whole by finite numbers (by hand it is the mean of all values, here 0)",
+    lambda f: None if f.roles.get("averaged") else True,
+)
 LEAST_HEAD = Condition(
     "head size of 16 or more (torch's kernels; elsewhere the unfused reference)",
     lambda f: True if (n := f.size("q")) is not None and n >= 16 else None if f.capability is None or not n else False,
@@ -108,7 +112,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "library:torch.nn.attention.flex_attention", "torch", FLEX, "torch.compile(flex_attention)({q}, {k}, {v})",
-        (CHANGED_SCORES, LEAST_HEAD, one_dtype("q", "k", "v"), NO_DROPOUT), (19, 23), dtypes=NO_DOUBLE,
+        (CHANGED_SCORES, LEAST_HEAD, NO_AVERAGE, one_dtype("q", "k", "v"), NO_DROPOUT), (19, 23), dtypes=NO_DOUBLE,
         adapter="flex_attention", feature="flex_attention",
         note="Scores are never stored, and blocks that a mask hides are skipped. A mask of positions is made into "
              "blocks once; one that reads tensors again in each call that is measured.",

@@ -120,7 +120,7 @@ CASES: Mapping[str, Case] = {
         lambda g, b, h, i, j: i // 8 == j // 8 or h % 2 == 0,
     ),
     "stored mask": Case("s = s.masked_fill(hidden, -1e9)\n", lambda g, b, h, i, j: not g["hidden"][i, j],
-                        more="hidden: bool[24, 24]\n", mod='torch.where(hidden[q_idx, kv_idx], float("-inf"), score)'),
+                        more="hidden: bool[24, 24]\n", mod='torch.where(hidden[q_idx, kv_idx], -1000000000, score)'),
     "bias": Case("s = s + e\n", added=lambda g, b, h, i, j: float(g["e"][h, i, j]), more="e: DT[4, 24, 24]\n",
                  mod="score + e[h, q_idx, kv_idx]"),
     "relative bias, learned": Case("s = s + table[i[:, None] - i[None, :] + 23].permute(2, 0, 1)\n",

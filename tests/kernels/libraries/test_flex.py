@@ -17,6 +17,7 @@ from kernels.libraries.model import Cover
 from profiler.region.graph.lowering import lower, written_alone
 from profiler.region.graph.patterns import match
 from profiler.region.graph.scores import functions as score_functions
+from profiler.region.graph.scores.masks import SCORE_MOD, function
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from tests.kernels.libraries.flex_cases import BY_ITSELF, CASES, Case, T
@@ -36,6 +37,8 @@ def inputs(text: str, seed: int = 3) -> dict[str, torch.Tensor]:
             value[..., 0] = item.name != "hidden"  # no row is hidden as a whole
         elif fake.dtype.is_floating_point:
             value = torch.randn(fake.shape, generator=generator, dtype=torch.float64).to(fake.dtype)
+            if item.name == "m":  # slopes of few digits: times a position they are exact in bf16 too
+                value = (value * 4).round() / 4
         else:
             value = torch.randint(0, item.below or 2, fake.shape, generator=generator)
         made[item.name] = value.requires_grad_(item.requires_grad)
@@ -156,7 +159,7 @@ def test_a_block_mask_of_positions_is_made_once_and_one_of_documents_for_every_c
     made = []
     maker = flex._maker
     monkeypatch.setattr(
-        flex, "_maker", lambda compiled: lambda *a, **k: (made.append(a[1:3]), maker(False)(*a, **k))[1]
+        flex, "_maker", lambda masked, _: lambda *a, **k: (made.append(a[1:3]), maker(masked, False)(*a, **k))[1]
     )
     flex._kept_blocks.cache_clear()
     counts = {}
@@ -170,6 +173,29 @@ def test_a_block_mask_of_positions_is_made_once_and_one_of_documents_for_every_c
         counts[name] = len(made)
         made.clear()
     assert counts == {"window": 1, "documents": 3}
+
+
+def test_functions_of_many_regions_are_each_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past recompile_limit variants of one code Dynamo runs the next ones as they are, unfused."""
+    compiled = []
+
+    def backend(graph: torch.fx.GraphModule, given: list[torch.Tensor]) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, dynamic: compile_(f, dynamic=dynamic, backend=backend))
+    flex._attend.cache_clear()
+    q = torch.randn(1, 1, 16, 16)
+    regions = torch._dynamo.config.recompile_limit + 3
+    for n in range(regions):
+        code = f"score + {n} * kv_idx"
+        score_mod = function(SCORE_MOD, code, ())()
+        got = flex._attend(code, "", True)(q, q, q, score_mod=score_mod, block_mask=None, scale=0.3, enable_gqa=False)
+        scores = q @ q.transpose(-1, -2) * 0.3 + n * torch.arange(16)
+        torch.testing.assert_close(got, torch.softmax(scores, -1) @ q, atol=2e-6, rtol=2e-6)
+    flex._attend.cache_clear()
+    assert len(compiled) == regions
 
 
 def test_blocks_that_a_window_hides_are_not_in_its_block_mask() -> None:

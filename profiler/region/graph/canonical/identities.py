@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 from math import prod, sqrt
 
-from profiler.region.graph.canonical.values import Product, Shape, Table, Total, Value, as_product, as_total, near
+from profiler.region.graph.canonical.values import (
+    Product,
+    Shape,
+    Table,
+    Total,
+    Value,
+    as_product,
+    as_total,
+    broadcast,
+    near,
+)
 
 LEAST = -1e9
 """A score this low has probability 0 next to any other: what people write where -inf is meant."""
@@ -192,7 +202,8 @@ def both(table: Table, *masks: Value) -> Value:
     ordered = sorted(parts, key=lambda p: p.order)
     if len(ordered) == 1:
         return ordered[0]
-    return table.make("all_of", ordered, (), max((p.shape for p in ordered), key=len))
+    shape = broadcast(p.shape for p in ordered)
+    return table.make("all_of", ordered, (), max((p.shape for p in ordered), key=len) if shape is None else shape)
 
 
 def negated(table: Table, mask: Value) -> Value:

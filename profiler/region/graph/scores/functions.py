@@ -9,9 +9,9 @@ of it can be known to be empty without reading all of it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 import torch
 from torch.fx import Node
@@ -23,16 +23,18 @@ from profiler.region.graph.canonical.values import Product, Shape, Table, Value,
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, Role, calls, role
 from profiler.region.graph.nodes import shape as shape_of
+from profiler.region.graph.scores.fills import fills, turns
 from profiler.region.graph.scores.masks import Sizes, hides_rows
 from profiler.region.graph.scores.places import Name, Place, element_number, of, unravelled
 from profiler.region.graph.scores.rules import RULES, both, hide
-from profiler.region.graph.scores.text import COLUMN, ROW, SCORE, Said, UnsayableError, Writer
+from profiler.region.graph.scores.text import COLUMN, ROW, SCORE, Said, UnsayableError, Writer, number
 
 KIND, TITLE = "flex_attention", "attention with its own scores by hand"
 NAMED = "scored_attention"
 """The kind of one that no other name fits, where regions are named."""
 TENSOR = "tensor"
 """Roles of tensors that the code reads: tensor0, tensor1, ..., as the code names them."""
+HIDDEN = number(-inf)
 CAUSAL = Said(f"{ROW} >= {COLUMN}", 0, "bool", frozenset({ROW, COLUMN}))
 
 
@@ -40,7 +42,9 @@ CAUSAL = Said(f"{ROW} >= {COLUMN}", 0, "bool", frozenset({ROW, COLUMN}))
 class Functions:
     """score: code of `score_mod`, "" where scores stay as they are; keep: of `mask_mod`, "" where none is hidden.
 
-    positions: the part of `keep` that reads no tensor. captured: tensors that are read, by their names in the code.
+    positions: the part of what is hidden that reads no tensor. captured: tensors that are read, by their names in the
+    code. hides: `score` hides scores. averaged: a row that a tensor hides as a whole is the mean of all values in the
+    graph, and 0 here.
     """
 
     scale: float
@@ -50,6 +54,8 @@ class Functions:
     captured: tuple[tuple[str, Value], ...]
     by_batch: bool
     by_head: bool
+    hides: bool
+    averaged: bool
 
 
 @functools.lru_cache(maxsize=4)
@@ -199,7 +205,8 @@ def _sizes(q: Shape, k: Shape, v: Shape, scores: Shape = ()) -> Sizes | None:
 def _told(made: Functions, sizes: Sizes) -> dict[str, Role]:
     return {
         "scale": made.scale, "score": made.score, "keep": made.keep, "positions": made.positions,
-        "by_batch": made.by_batch, "by_head": made.by_head, "dropout": 0.0, "batch": sizes.batch,
+        "by_batch": made.by_batch, "by_head": made.by_head, "hides": made.hides,
+        "averaged": made.averaged, "dropout": 0.0, "batch": sizes.batch,
         "heads": sizes.heads, "groups": sizes.groups, "rows": sizes.rows, "columns": sizes.columns,
     }  # fmt: skip
 
@@ -225,7 +232,8 @@ def _called(graph: Graph) -> Iterator[Match]:
             scores = hidden(values.table, scores, added) if truths else values.table.plus((scores, 1.0), (added, 1.0))
         elif mask is not None:
             continue
-        made = functions(values, product, scores, sizes, bool(causal))
+        ends = [mask] if isinstance(mask, Node) and mask.meta["val"].dtype != torch.bool else []
+        made = functions(values, product, scores, sizes, bool(causal), ends)
         if made is None:
             continue
         leaves = {"q": q, "k": k, "v": v} | {name: one.nodes[0] for name, one in made.captured}
@@ -238,35 +246,53 @@ def _called(graph: Graph) -> Iterator[Match]:
 
 
 def functions(
-    values: GraphValues, product: Value, scores: Value, sizes: Sizes, causal: bool = False
-) -> Functions | None:
-    """The scores' code, in two functions; None where they can not be said one by one."""
+    values: GraphValues, product: Value, scores: Value, sizes: Sizes, causal: bool = False,
+    ends: Sequence[Node] | None = None,
+) -> Functions | None:  # fmt: skip
+    """The scores' code, in two functions; None where they can not be said one by one.
+
+    ends: what is added by torch's own call, None where a node has the scores. Where a tensor hides scores by a finite
+    number, `score_mod` says that number: a row that is hidden as a whole is then the mean that the graph makes of it.
+    """
     batch, head = of(Name("b", sizes.batch)), of(Name("h", sizes.heads))
     row, column = of(Name(ROW, sizes.rows)), of(Name(COLUMN, sizes.columns))
-    number = element_number((batch, head), (sizes.batch, sizes.heads))
+    place = element_number((batch, head), (sizes.batch, sizes.heads))
 
     def places(shape: tuple[int, ...]) -> tuple[Place, ...]:
-        return (*unravelled(number, shape[:-2]), row, column)
+        return (*unravelled(place, shape[:-2]), row, column)
 
     shown, masks = without_masks(values.table, scores)
+    if turns(scores):
+        return None
+    told = fills(values, product, scores.nodes or scores.reshaped if ends is None else ends, int(bool(ends)))
+    at = places(scores.shape)
+
+    def written(value: Value, low: float) -> tuple[Writer, Said]:
+        first = Writer(RULES, values, product, places(product.shape), low=low)
+        first.said(value, at)
+        writer = Writer(RULES, values, product, places(product.shape), _scale(first), low)
+        return writer, writer.said(value, at)
+
     try:
-        first = Writer(RULES, values, product, places(product.shape))
-        first.said(shown, places(scores.shape))
-        writer = Writer(RULES, values, product, places(product.shape), _scale(first))
-        score = writer.said(shown, places(scores.shape))
+        writer, score = written(shown, -inf)
         parts = [CAUSAL] if causal else []
         for mask in masks:
-            parts += [writer.operand(p, places(scores.shape)) for p in (mask.args if mask.op == "all_of" else (mask,))]
+            parts += [writer.operand(p, at) for p in (mask.args if mask.op == "all_of" else (mask,))]
+        if SCORE not in score.names or any(p.kind != "bool" or not p.names or SCORE in p.names for p in parts):
+            return None
+        paired = [p for p in parts if p.names & writer.pairs]
+        kept = [p for p in parts if not p.names & writer.pairs]
+        for part in paired:
+            score = hide(score, part)
+        positions = _all([p for p in kept if not _reads(p)])
+        hides = HIDDEN in score.code
+        averaged = told.finite and (any(map(_reads, parts)) or (hides and _reads(score)))
+        if averaged and told.single is not None:
+            writer, score = written(scores, told.single)
+            kept, hides, averaged = [CAUSAL] if causal else [], True, False
     except UnsayableError:
         return None
-    paired = [p for p in parts if p.names & writer.pairs]
-    kept = [p for p in parts if not p.names & writer.pairs]
-    for part in paired:
-        score = hide(score, part)
-    if SCORE not in score.names or any(p.kind != "bool" or not p.names or SCORE in p.names for p in parts):
-        return None
-    still = [p for p in kept if not any(n.startswith(TENSOR) for n in p.names)]
-    keep, positions = (both(some).code if some else "" for some in (kept, still))
+    keep = _all(kept)
     if positions and positions == keep and hides_rows(positions, sizes):
         return None
     names = frozenset[str]().union(*(p.names for p in kept))
@@ -274,7 +300,16 @@ def functions(
     if any(not one.nodes for _, one in captured):
         return None
     said = "" if score.code == SCORE else score.code
-    return Functions(writer.scale, said, keep, positions, captured, "b" in names, "h" in names)
+    by = ("b" in names, "h" in names)
+    return Functions(writer.scale, said, keep, positions, captured, *by, hides, averaged)
+
+
+def _reads(said: Said) -> bool:
+    return any(n.startswith(TENSOR) for n in said.names)
+
+
+def _all(parts: Sequence[Said]) -> str:
+    return both(parts).code if parts else ""
 
 
 def _scale(writer: Writer) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import torch
 
@@ -65,7 +66,7 @@ def _range(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:
 
 def _total(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:
     parts = as_total(value, w.values.table)
-    return w.sum([w.term(t, c, places) for t, c in parts.coefficients.items()], parts.constant)
+    return w.terms(parts.coefficients, parts.constant, places)
 
 
 def _product(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:
@@ -154,12 +155,12 @@ def _not(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:
 
 def _hidden(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:
     scores, keep = (w.operand(a, places) for a in value.args)
-    return hide(scores, keep)
+    return hide(scores, keep, w.low)
 
 
-def hide(scores: Said, keep: Said) -> Said:
-    """Scores that are as low as can be where they are not kept."""
-    names, low = scores.names | keep.names, 'float("-inf")'
+def hide(scores: Said, keep: Said, fill: float = -inf) -> Said:
+    """Scores that are as low as the fill where they are not kept."""
+    names, low = scores.names | keep.names, number(fill)
     if keep.code.startswith("~") and keep.binds == UNARY:
         return Said(f"torch.where({keep.code[1:]}, {low}, {scores.code})", ATOM, "float", names)
     return Said(f"torch.where({keep.code}, {scores.code}, {low})", ATOM, "float", names)
@@ -167,7 +168,7 @@ def hide(scores: Said, keep: Said) -> Said:
 
 def _added_mask(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:
     keep = w.operand(value.args[0], places)
-    return hide(literal(0.0), keep)
+    return hide(literal(0.0), keep, w.low)
 
 
 def _cast(w: Writer, value: Value, places: tuple[Place, ...]) -> Said:

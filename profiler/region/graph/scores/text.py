@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite, prod
+from math import copysign, inf, isfinite, prod
 
 import torch
 
@@ -25,6 +25,9 @@ MOST_OF_A_TENSOR = 100
 MOST_DEEP = 80
 """Operations inside each other, in one function."""
 SCORE, ROW, COLUMN = "score", "q_idx", "kv_idx"
+FLOAT32 = torch.finfo(torch.float32).max
+LARGE, TOO_LARGE = 4.0, 1000.0
+"""Beside such numbers a score loses digits: from the first they are added up before, the second is not added alone."""
 VIEWS = frozenset({"reshape", "expand", "permute", "slice"})
 COMPARED, OR, AND, SUM, PRODUCT, UNARY, ATOM = range(7)
 
@@ -61,9 +64,9 @@ class Writer:
     rules: what operations are as code, by their names. product: of queries and keys; places: of its axes, as indices of
     a score.
 
-    scale: what FlexAttention multiplies the product with before. captured: tensors that are read, by the name that the
-    code has for them; pairs: those that are read at a row and a column at once. factors: numbers that the product was
-    met with; caps: numbers that its hyperbolic tangent was.
+    scale: what FlexAttention multiplies the product with before. low: what hidden scores are. captured: tensors that
+    are read, by the name that the code has for them; pairs: those that are read at a row and a column at once. factors:
+    numbers that the product was met with; caps: numbers that its hyperbolic tangent was.
     """
 
     rules: Mapping[str, Rule]
@@ -71,6 +74,7 @@ class Writer:
     product: Value
     places: tuple[Place, ...]
     scale: float = 1.0
+    low: float = -inf
     captured: dict[Value, str] = field(default_factory=dict)
     pairs: set[str] = field(default_factory=set)
     factors: set[float] = field(default_factory=set)
@@ -185,6 +189,24 @@ class Writer:
         code = f"{made.at(PRODUCT)} {_factor(factor)}"
         return Said(code, PRODUCT, kind, made.names)
 
+    def terms(self, coefficients: Mapping[Value, float], constant: float, places: Sequence[Place]) -> Said:
+        """Their sum. What is large is added up before the score: a mask of 1 and 0 makes 0 of it where it keeps."""
+        scored = any(self.of_scores(t) for t in coefficients)
+        large = {t: c for t, c in coefficients.items() if abs(c) >= LARGE and not self.of_scores(t)}
+        masks = scored or any(self.of_tensors(t) for t in large)
+        if not masks or not large or len(large) + (abs(constant) >= LARGE) < 2:
+            if scored and abs(constant) >= TOO_LARGE:
+                raise UnsayableError("a constant beside which a score is nothing")
+            return self.sum([self.term(t, c, places) for t, c in coefficients.items()], constant)
+        size = abs(constant) or max(map(abs, large.values()))
+        common = size if any(near(abs(c), size, 1e-12) for c in large.values()) else 1.0
+        inner = self.sum([self.term(t, _ratio(c, common), places) for t, c in large.items()], _ratio(constant, common))
+        code = inner.at(PRODUCT) if common == 1 else f"{inner.at(PRODUCT)} * {number(common)}"
+        kind = "int" if inner.kind == whole(common) == "int" else "float"
+        rest = [self.term(t, c, places) for t, c in coefficients.items() if t not in large]
+        together = Said(code, PRODUCT, kind, inner.names)
+        return self.sum([*rest, together], 0.0) if rest else together
+
     def sum(self, parts: Sequence[Said], constant: float) -> Said:
         """Of terms, the score in front."""
         ordered = sorted(parts, key=lambda p: (SCORE not in p.names, p.code.startswith("-")))
@@ -199,7 +221,7 @@ class Writer:
             ):
                 code += f" - {part.code[1:]}"
             else:
-                code += f" + {part.at(SUM)}"
+                code += f" + {part.at(SUM if part.kind == 'int' else PRODUCT)}"
         if constant:
             code += f" {'-' if constant < 0 else '+'} {number(abs(constant))}"
         single = len(ordered) == 1 and not constant
@@ -240,6 +262,8 @@ def number(given: float) -> str:
     if not isfinite(given):
         return 'float("-inf")' if given < 0 else 'float("inf")' if given == inf else 'float("nan")'
     rounded = float(f"{given:.12g}")
+    if abs(given) <= FLOAT32 < abs(rounded):
+        return repr(given)
     return str(int(rounded)) if rounded == int(rounded) and abs(rounded) < 1e15 else repr(rounded)
 
 
@@ -253,6 +277,11 @@ def literal(given: float) -> Said:
     if not isfinite(given):
         raise UnsayableError("infinity")
     return Said(number(given), ATOM if given >= 0 else UNARY, whole(given))
+
+
+def _ratio(part: float, common: float) -> float:
+    """part / common, 1 where they are written as the same number."""
+    return copysign(1.0, part) if near(abs(part), common, 1e-12) else part / common
 
 
 def _factor(ratio: float) -> str:
