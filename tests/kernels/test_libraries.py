@@ -148,7 +148,7 @@ CASES = [
     (DROPPED, SDPA, "attn_mask=~drop"),
     (wide(ATTENTION.format(d="f32")), FLEX, "return score + bias[q_idx, kv_idx]"),
     (wide(CAUSAL), FLEX, "return q_idx >= kv_idx"),
-    (wide(DROPPED), FLEX, 'torch.where(drop[q_idx, kv_idx], -1000000000, score)'),
+    (wide(DROPPED), FLEX, "torch.where(drop[q_idx, kv_idx], -1000000000, score)"),
     *(
         (text, SDPA, "(q, k, v, attn_mask=None, is_causal=False, scale=0.35, enable_gqa=True)")
         for text in GROUPED_TEXTS
