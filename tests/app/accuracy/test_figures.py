@@ -171,7 +171,8 @@ def test_leave_one_out_is_published_beside_the_halves_where_there_is_a_fit() -> 
     assert found["advice"]["leave-one-out"] == found["advice"]["all"]  # the shipped rates, for each
     assert "leave-one-out" in [row[0] for row in table.advice(found)]
     held = load_committed()["advice"]
-    assert held["leave-one-out"]["cases"] == held["all"]["cases"]
+    # By other rates an advice may name what was not measured: that case is then not counted.
+    assert 0 <= held["all"]["cases"] - held["leave-one-out"]["cases"] <= 1
     assert held["leave-one-out"] != held["all"]  # other rates than the shipped ones scored them
 
 
