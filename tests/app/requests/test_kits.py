@@ -16,7 +16,7 @@ from app import cli
 from tests.app.web.conftest import Serving, serving
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
-SORT = "x: f32[64, 128]\nreturn torch.sort(x, -1)[0]\n"
+ALONE = "x: f32[2, 8, 16, 16]\nw: f32[8, 8, 3, 3]\nreturn F.conv2d(x, w)\n"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_what_has_no_kit(server: Serving) -> None:
     assert (api.status_code, api.json()["code"]) == (422, "candidate-unknown")
     for path in ("/api/v1/validations/nope/kit.zip", "/validations/nope/kit", "/validations/nope/kit.json"):
         assert server.client.get(path).status_code == 404
-    none = server.client.get(f"/validations/{validation(server, SORT)}/kit")
+    none = server.client.get(f"/validations/{validation(server, ALONE)}/kit")
     assert none.status_code == 200
     assert "no kernel in this kit" in none.text
     assert "replay.py" in none.text
@@ -95,7 +95,7 @@ def test_command_writes_something_else(
         (REGION, ["--shapes", "[{]"], 1, ""),
         ("no region", [], 1, "line 1"),
         ('{"a": 1}', [], 1, "neither a region's text nor a validation"),
-        (SORT, [], 2, "no kernel"),
+        (ALONE, [], 2, "no kernel"),
     ],
 )
 def test_what_the_command_refuses(

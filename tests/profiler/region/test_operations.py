@@ -156,7 +156,8 @@ def test_a_call_that_fuses_by_the_rules_is_left_to_aten_or_the_other_way_round(t
 # -- tables that know more of some operations
 
 
-ALIASES = {"gelu_tanh": "gelu", "gelu_tanh_backward": "gelu_backward", "clamp_both": "clamp", "pow_tensor": "pow"}
+ALIASES = {"gelu_tanh": "gelu", "gelu_tanh_backward": "gelu_backward", "clamp_both": "clamp", "pow_tensor": "pow",
+           "trunc_divide": "div", "isneginf": "isinf", "isposinf": "isinf"}  # fmt: skip
 """Forms of an operation that a table tells apart."""
 
 

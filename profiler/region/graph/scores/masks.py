@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from typing import Any
 
 import torch
@@ -35,10 +40,24 @@ def function(head: str, code: str, tensors: tuple[str, ...]) -> Callable[..., Mo
     """
     name = head.partition("(")[0]
     text = f"def made({', '.join(tensors)}):\n    def {head}:\n        return {code}\n    return {name}\n"
-    space: dict[str, Any] = {"torch": torch}
-    exec(compile(text, f"<{name}>", "exec"), space)  # noqa: S102
-    made: Callable[..., Modifier] = space["made"]
+    loader = _Generated(f"import torch\n\n\n{text}")
+    called = f"tritonworthy_{name}_{sha256(text.encode()).hexdigest()[:16]}"
+    module = module_from_spec(ModuleSpec(called, loader))
+    sys.modules[called] = module  # Dynamo looks a function's module up by its name
+    loader.exec_module(module)
+    made: Callable[..., Modifier] = module.made
     return made
+
+
+class _Generated(InspectLoader):
+    """A module of generated code, as the kernels' files are, without a file."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def get_source(self, fullname: str) -> str:
+        """Its code."""
+        return self.text
 
 
 MOST_ROWS = 512
