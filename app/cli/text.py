@@ -12,6 +12,7 @@ from app.objects.evidence import Figures
 from app.objects.kernel_verdict import ValidationWithKernel, Verdict
 from app.objects.region import AdviceAnswer, Region, RegionBody
 from app.objects.trace import Action, Gain, OracleProgress, Trace, TraceBody
+from app.trace_report.actions.listed import adds_otherwise, place, with_alternatives
 from app.trace_report.launches_left import list_names
 from app.trace_report.rests_on import rests_on_words
 
@@ -101,20 +102,17 @@ MOST_ACTIONS = 8
 
 def action_lines(actions: Sequence[Action]) -> list[str]:
     """What to do, in the API's order, each with what to type and where."""
-    others: dict[str, list[Action]] = {}
-    for action in actions:
-        others.setdefault(action["instead_of"], []).append(action)
-    first = others.get("", [])
+    first = with_alternatives(actions)
     lines = []
-    for rank, action in enumerate(first[:MOST_ACTIONS], 1):
+    for rank, (action, others) in enumerate(first[:MOST_ACTIONS], 1):
         lines += _action_lines(f"{rank}.", action)
-        lines += [f"   {line}" for other in others.get(action["id"], ()) for line in _action_lines("or:", other)]
+        lines += [f"   {line}" for other in others for line in _action_lines("or:", other)]
     left = len(first) - MOST_ACTIONS
     return [*lines, f"   and {left} more: --json has them"] if left > 0 else lines
 
 
 def _action_lines(rank: str, action: Action) -> list[str]:
-    saves, step, where = action["saves_us"], action["step_time_us"], action["where"]
+    saves, step = action["saves_us"], action["step_time_us"]
     if saves is None or step is None:
         words = "no time is predicted"
     elif action["evidence"]["kind"] == "bound":
@@ -122,12 +120,11 @@ def _action_lines(rank: str, action: Action) -> list[str]:
     else:
         words = f"saves {saves['mid'] / 1e3:.2f} ms ({saves['low'] / 1e3:.2f} to {saves['high'] / 1e3:.2f}) of a step, "
         words += f"which then takes {step['mid'] / 1e3:.2f}"
-        if (adds := action["adds_us"]) is not None and abs(adds - saves["mid"]) > 0.005 * abs(saves["mid"]):
-            words += f"; adds {adds / 1e3:.2f} to those above"
+        if adds_otherwise(action):
+            words += f"; adds {(action['adds_us'] or 0.0) / 1e3:.2f} to those above"
     more = [action["because"], action["call"], f"numerics: {action['numerics']}" if action["numerics"] else ""]
-    if where is not None:
-        line = f":{where['line']}" if where["line"] is not None else ""
-        more.append("at " + ", ".join(p for p in (where["module"], f"{where['file']}{line}") if p))
+    if where := place(action):
+        more.append(f"at {where}")
     return [visible(f"{rank} {action['title']}: {words}"), *(f"   {visible(text)}" for text in more if text)]
 
 

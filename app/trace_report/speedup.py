@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from app.objects.trace import Action, Gain, GainEach, GainTotal, GainUnknown, Trace, TraceBody
 from app.trace_report.actions.ranking import Priced, actions, changes, followed, plan
 from app.trace_report.step_model import Step, after, busy_us, step_us
+from app.units import count
 
 TOP = 3
 GRAPHS = "reduce-overhead"
@@ -92,17 +93,17 @@ def unknown(step: Step, priced: Sequence[Priced] = ()) -> list[GainUnknown]:
         (
             "no-prediction",
             sum(map(busy_us, blind)),
-            f"advice on {_count(len(blind), 'region')} with no predicted time{why}; counted as today",
+            f"advice on {count(len(blind), 'region')} with no predicted time{why}; counted as today",
         ),
         (
             "no-advice",
             sum(map(busy_us, without)),
-            f"{_count(len(without), 'region')} on which advising failed; counted as today",
+            f"{count(len(without), 'region')} on which advising failed; counted as today",
         ),
         (
             "graphs",
             sum(map(busy_us, graphs)),
-            f"CUDA graphs over {_count(len(graphs), 'region')} whose kernels are counted as today; whether all of the "
+            f"CUDA graphs over {count(len(graphs), 'region')} whose kernels are counted as today; whether all of the "
             "step can be captured (static sizes and addresses, the optimizer) the trace does not tell",
         ),
         (
@@ -135,7 +136,3 @@ def unknown(step: Step, priced: Sequence[Priced] = ()) -> list[GainUnknown]:
         ),
     )
     return [{"code": code, "text": text, "time_us": time} for code, time, text in untold if time >= NOTABLE * wall]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.trace_report.actions.listed import saved_by_region
 from app.trace_report.launches_left import list_names
 from app.trace_report.report import report
 from app.trace_report.speedup import TOP
@@ -136,10 +137,7 @@ def _part(trace: Json) -> Iterator[str]:
     if acted:
         yield "| region | of the step | advice | region, times as fast | its part of what is saved, ms |"
         yield "|-|-|-|-|-|"
-        parts: dict[str, float] = {}
-        for action in trace["actions"]:
-            for key, part in zip(action["regions"], action["parts_us"], strict=False):
-                parts[key] = parts.get(key, 0.0) + part
+        parts = saved_by_region(trace["actions"])
         for region in acted:
             advice = region["advice"]
             mode = "" if advice["mode"] == "default" else f" ({advice['mode'].replace('torch.nn.functional.', 'F.')})"

@@ -87,12 +87,17 @@ def launches_left(region: AnyRegion, tool: str) -> Left:
 def where_of(region: AnyRegion) -> ActionWhere | None:
     """The region's module, file and line as the trace's stacks tell them; None where they tell nothing."""
     source = region.get("source")
-    if not source or not (source["module"] or source["line"]):
+    return where_at(source["module"], source["line"]) if source else None
+
+
+def where_at(module: str, frame: str) -> ActionWhere | None:
+    """A module and a frame as stacks tell it, `FILE:LINE FUNCTION`; None where both are ""."""
+    if not (module or frame):
         return None
-    place, _, _function = source["line"].partition(" ")
+    place, _, _function = frame.partition(" ")
     file, colon, line = place.rpartition(":")
     known = bool(colon) and line.isdigit()
-    return {"module": source["module"], "file": file if known else place, "line": int(line) if known else None}
+    return {"module": module, "file": file if known else place, "line": int(line) if known else None}
 
 
 @dataclass(frozen=True, slots=True)

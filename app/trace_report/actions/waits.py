@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.objects.trace import ActionWhere, KernelRow
-from app.trace_report.actions.model import Blocker, Option
+from app.trace_report.actions.model import Blocker, Option, where_at
 from app.trace_report.step_model import Change, Left, Step, busy_us
 
 LAYOUT, SYNC, OVERLAP = "channels-last", "host-wait", "overlap"
@@ -66,13 +66,9 @@ def _wait_named(blockers: Sequence[Blocker]) -> Blocker | None:
 
 
 def _where(blocker: Blocker | None) -> ActionWhere | None:
-    if blocker is None or not (blocker["sources"] or blocker["modules"]):
-        return None
-    place = blocker["sources"][0].split(" ")[0] if blocker["sources"] else ""
-    file, colon, line = place.rpartition(":")
-    known = bool(colon) and line.isdigit()
-    module = blocker["modules"][0] if blocker["modules"] else ""
-    return {"module": module, "file": file if known else place, "line": int(line) if known else None}
+    return (
+        where_at(*((told[0] if told else "") for told in (blocker["modules"], blocker["sources"]))) if blocker else None
+    )
 
 
 def overlap(step: Step) -> list[Option]:

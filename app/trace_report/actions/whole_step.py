@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.trace_report.actions.model import Blocker, Option, advised_left, alternative_left, launches_left
 from app.trace_report.step_model import ENDS, AnyRegion, Change, Left, Step, busy_us
+from app.units import count
 
 COMPILE, GRAPHS = "compile-model", "cuda-graphs"
 GRAPH_MODE = "reduce-overhead"
@@ -51,7 +52,7 @@ def whole_model(step: Step, blockers: Sequence[Blocker]) -> list[Option]:
     launches = {i: launches_left(step.regions[i], "compile") for i in time}
     mode = TUNED_ALONE if _mostly_tuned(step, time) else "default"
     argument = f', mode="{mode}"' if mode != "default" else ""
-    because = f"fuses what {_count(len(time), 'region')} of the step do{'es' if len(time) == 1 else ''}"
+    because = f"fuses what {count(len(time), 'region')} of the step do{'es' if len(time) == 1 else ''}"
     compiled = Option(
         COMPILE, "compile", mode, _title(step), f"model = torch.compile(model{argument})",
         because + _breaks(blockers),
@@ -70,9 +71,7 @@ def _title(step: Step) -> str:
 def _breaks(blockers: Sequence[Blocker]) -> str:
     """What stands in torch.compile's way, in words; "" for nothing."""
     breaking = sum(b["effect"] == "break" for b in blockers)
-    told = (
-        f"; {_count(breaking, 'kind')} of operation break{'s' if breaking == 1 else ''} its graph" if breaking else ""
-    )
+    told = f"; {count(breaking, 'kind')} of operation break{'s' if breaking == 1 else ''} its graph" if breaking else ""
     others = len(blockers) - breaking
     return f"{told}; {others} more slow it: see below" if others else f"{told}: see below" if told else ""
 
@@ -118,10 +117,6 @@ def _mostly_tuned(step: Step, time: dict[int, Left]) -> bool:
 def _mode(region: AnyRegion) -> str:
     advice = region.get("advice")
     return advice["mode"] if advice else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def places(options: Sequence[Option]) -> frozenset[int]:

@@ -6,18 +6,23 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from app.objects.trace import Action, Trace, TraceBody
+from app.trace_report.actions.listed import adds_otherwise, place, with_alternatives
 
 FIRST = 3
 """So many are shown before the rest is unfolded."""
 
 
 class ActionRow(TypedDict):
-    """An action, where it is read about ("" where it is about the whole step), and those that stand in its place."""
+    """An action, where it is read about ("" where it is about the whole step), and those that stand in its place.
+
+    adds: whether it adds another time to those above it than it saves by itself.
+    """
 
     action: Action
     href: str
     place: str
     others: list[Action]
+    adds: bool
 
 
 class ActionSection(TypedDict, total=False):
@@ -30,34 +35,14 @@ class ActionSection(TypedDict, total=False):
 def action_section(trace: Trace | TraceBody, links: Mapping[str, str]) -> ActionSection:
     """Those with a saving first. links: key of a region -> where it is read about."""
     made = trace.get("actions") or [] if trace.get("step_parts") else []
-    others: dict[str, list[Action]] = {}
-    for action in made:
-        others.setdefault(action["instead_of"], []).append(action)
     rows: list[ActionRow] = [
         {
             "action": action,
             "href": links.get(action["region"] or "", ""),
-            "place": _place(action),
-            "others": others.get(action["id"], []),
+            "place": place(action),
+            "others": others,
+            "adds": adds_otherwise(action),
         }
-        for action in others.get("", ())
+        for action, others in with_alternatives(made)
     ]
     return {"first": rows[:FIRST], "more": rows[FIRST:]} if rows else {}
-
-
-def _place(action: Action) -> str:
-    where = action["where"]
-    if where is None:
-        return ""
-    line = f"{where['file']}:{where['line']}" if where["line"] is not None else where["file"]
-    return ", ".join(part for part in (where["module"], line) if part)
-
-
-def saved_by_region(trace: Trace | TraceBody) -> dict[str, float]:
-    """Key -> µs of one step that the actions followed together take off the region; they add up to what all save."""
-    saved: dict[str, float] = {}
-    for action in trace.get("actions") or ():
-        for key, part in zip(action["regions"], action["parts_us"], strict=False):
-            if key is not None:
-                saved[key] = saved.get(key, 0.0) + part
-    return saved

@@ -13,6 +13,7 @@ from app.objects.common import Note, Range
 from app.objects.obstacle import Obstacle
 from app.objects.region import Region, RegionBody
 from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, Trace, TraceBody, TraceSummary
+from app.trace_report.actions.listed import saved_by_region
 from app.trace_report.launches_left import list_names
 from app.trace_report.ranks import spread_json
 from app.trace_report.rests_on import rests_on_words
@@ -37,7 +38,7 @@ from app.web.views.region_list import (
     select,
     write_query,
 )
-from app.web.views.trace_actions import ActionSection, action_section, saved_by_region
+from app.web.views.trace_actions import ActionSection, action_section
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
 from profiler.trace.analyze.ranks import rank_numbers
 
@@ -258,7 +259,7 @@ def rank_by_saving(regions: Iterable[ListedRegion], trace: AnyTrace) -> list[Lis
 
     While there are no actions yet: as if each region's advice were the only one.
     """
-    saved, step_us = saved_by_region(trace), trace.get("step_time_us")
+    saved, step_us = saved_by_region(trace.get("actions") or ()), trace.get("step_time_us")
     rows: list[ListedRegion] = [
         {**r, "saves_us": saved.get(r.get("key") or "", 0.0) if trace.get("actions") else saves_us(r, step_us)}
         for r in regions
