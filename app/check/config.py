@@ -56,6 +56,7 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "step-time": frozenset({"max_us"}),
     "gpu-idle": frozenset({"max_share"}),
     "obstacle": frozenset({"kind", "new_only"}),
+    "step-option": frozenset({"tool", "min_saving", "new_only"}),
 }
 """Kind of assertion -> the options that it takes."""
 
@@ -95,6 +96,8 @@ class Assertion:
     max_us: float | None = None
     max_share: float | None = None
     kind: str = "*"  # glob on the kind of what stops torch.compile
+    tool: str = "*"  # glob on what is reached for
+    min_saving: float = 0.0  # of the step; an option without a predicted time has none
     candidate: str = ""
     over: str = ""  # "" is the fastest of the others
 
@@ -155,7 +158,12 @@ class Config:
         return tuple(a for a in self.assertions if a.level != "off")
 
 
-DEFAULTS = Config(tuple(Assertion(tool, tool, "warn", min_share=0.01) for tool in TOOLS))
+DEFAULTS = Config(
+    (
+        Assertion("step-option", "step-option", "warn", min_saving=0.01),
+        *(Assertion(tool, tool, "warn", min_share=0.01) for tool in TOOLS),
+    )
+)
 """Without a configuration: everything that the advice would do about 1 % of the step or more is a warning."""
 
 
@@ -172,7 +180,8 @@ _TIME = _Number(0.0, 1e12, "a time in µs")
 
 _TYPES: Mapping[str, _Number | type[bool] | type[str] | tuple[str, ...]] = {
     "region": str, "kind": str, "candidate": str, "over": str, "new_only": bool, "holds": bool,
-    "min_share": _SHARE, "max_share": _SHARE, "max_increase": _Number(0.0, 1e3, "a share, such as 0.05 for 5 %"),
+    "tool": str, "min_saving": _SHARE, "min_share": _SHARE, "max_share": _SHARE,
+    "max_increase": _Number(0.0, 1e3, "a share, such as 0.05 for 5 %"),
     "min_speedup": _FACTOR, "min_step_speedup": _FACTOR, "max_us": _TIME, "evidence": EVIDENCE,
     "name": str, "kernel": str, "validate": bool, "device": str, "share_of_step": _SHARE, "step_time_us": _TIME,
     "target_step_time_us": _TIME, "budget_s": _Number(1.0, 86400.0, "seconds, 1 to 86400"), "source_root": str,

@@ -88,14 +88,17 @@ def at_region(assertion: Assertion, subject: Subject, region: SlimRegion, messag
 
 def at_step(
     assertion: Assertion, subject: Subject, message: str, *, region: str = "", region_id: str | None = None,
-    module: str = "", source: str = "", action: str = "", share_of_step: float | None = None,
+    module: str = "", source: str = "", action: str = "", call: str = "", mode: str = "", key: str = "",
+    share_of_step: float | None = None,
     time_us_per_step: float | None = None, new: bool | None = None,
 ) -> Finding:  # fmt: skip
-    """A finding about the whole step, or about one named part of it (`region`)."""
-    place = digest(assertion.name, region, module)
+    """A finding about the whole step, or about one named part of it (`region`). key: its name for the fingerprint where
+    the shown one has figures that change."""
+    place = digest(assertion.name, key or region, module)
     return Finding(
         assertion.name, assertion.check, assertion.level, subject.name, message, region=region, region_id=region_id,
-        module=module, source=source, action=action, share_of_step=share_of_step, time_us_per_step=time_us_per_step,
+        module=module, source=source, action=action, call=call, mode=mode, share_of_step=share_of_step,
+        time_us_per_step=time_us_per_step,
         new=new, fingerprints={"place": place, "region": place},
     )  # fmt: skip
 

@@ -107,6 +107,7 @@ def _subject(subject: Subject) -> objects.Subject:
         "device": body.get("device"),
         "step_time_us": body.get("step_time_us"),
         "regions": len(subject.regions),
+        "actions": list(body.get("actions") or ()),
         "error": subject.error,
     }
 

@@ -1,4 +1,5 @@
-"""Assertions on a step as a whole: its time, its change against a baseline, its idle GPU, what stops torch.compile."""
+"""Assertions on a step as a whole: its time, its change against a baseline, its idle GPU, what stops torch.compile, and
+what it could be run with."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from app.check.finding import Finding, Unmeasured, at_step
 from app.check.subject import Subject
 from app.objects.obstacle import Obstacle
 from app.objects.trace import ComparedPart, Comparison
+from app.trace_report.actions.listed import line, saving_words
 from app.trace_report.compare import SLOWER, compare_traces
 from app.units import duration
 
@@ -126,6 +128,31 @@ def _compile_blocker(assertion: Assertion, subject: Subject, baseline: Subject |
         )  # fmt: skip
 
 
+def _step_option(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
+    """Something can be done about the step as a whole: an option among the trace's actions, and not one of the
+    regions' own, which the assertions on regions find, nor one that stands in another's place."""
+    if assertion.new_only and baseline is None:
+        yield _unknown(assertion, subject, "new_only needs a baseline")
+        return
+    before = None if baseline is None else {a["id"] for a in baseline.body.get("actions") or ()}
+    step_us = subject.body.get("step_time_us")
+    for option in subject.body.get("actions") or ():
+        new = None if before is None else option["id"] not in before
+        whole = option["scope"] == "step" and not option["instead_of"]
+        if not whole or not fnmatchcase(option["tool"], assertion.tool):
+            continue
+        saves = option["saves_us"]
+        saving = saves["mid"] / step_us if saves is not None and step_us else None
+        if (saving or 0.0) < assertion.min_saving or (assertion.new_only and new is False):
+            continue
+        where = option["where"]
+        yield at_step(
+            assertion, subject, f"{option['title']}: {saving_words(option)}", region=option["title"], key=option["id"],
+            module=where["module"] if where else "", source=line(where) if where else "", action=option["because"],
+            call=option["call"], mode=option["mode"], new=new,
+        )  # fmt: skip
+
+
 def _blocker_name(blocker: Obstacle) -> tuple[str, str, str]:
     return blocker["kind"], blocker["op"], _first(blocker["modules"])
 
@@ -140,4 +167,5 @@ KINDS: Mapping[str, Callable[[Assertion, Subject, Subject | None], Iterator[Judg
     "step-time": _step_time,
     "gpu-idle": _gpu_idle,
     "obstacle": _compile_blocker,
+    "step-option": _step_option,
 }

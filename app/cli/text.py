@@ -12,7 +12,7 @@ from app.objects.evidence import Figures
 from app.objects.kernel_verdict import ValidationWithKernel, Verdict
 from app.objects.region import AdviceAnswer, Region, RegionBody
 from app.objects.trace import Action, Gain, OracleProgress, Trace, TraceBody
-from app.trace_report.actions.listed import adds_otherwise, place, with_alternatives
+from app.trace_report.actions.listed import place, saving_words, with_alternatives
 from app.trace_report.launches_left import list_names
 from app.trace_report.rests_on import rests_on_words
 
@@ -112,20 +112,13 @@ def action_lines(actions: Sequence[Action]) -> list[str]:
 
 
 def _action_lines(rank: str, action: Action) -> list[str]:
-    saves, step = action["saves_us"], action["step_time_us"]
-    if saves is None or step is None:
-        words = "no time is predicted"
-    elif action["evidence"]["kind"] == "bound":
-        words = f"saves at most {saves['high'] / 1e3:.2f} ms"
-    else:
-        words = f"saves {saves['mid'] / 1e3:.2f} ms ({saves['low'] / 1e3:.2f} to {saves['high'] / 1e3:.2f}) of a step, "
-        words += f"which then takes {step['mid'] / 1e3:.2f}"
-        if adds_otherwise(action):
-            words += f"; adds {(action['adds_us'] or 0.0) / 1e3:.2f} to those above"
     more = [action["because"], action["call"], f"numerics: {action['numerics']}" if action["numerics"] else ""]
     if where := place(action):
         more.append(f"at {where}")
-    return [visible(f"{rank} {action['title']}: {words}"), *(f"   {visible(text)}" for text in more if text)]
+    return [
+        visible(f"{rank} {action['title']}: {saving_words(action)}"),
+        *(f"   {visible(text)}" for text in more if text),
+    ]
 
 
 def oracle_lines(progress: OracleProgress | None) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from app.objects.common import Error, Progress, Range, State, Versions
-from app.objects.trace import ComparedStep
+from app.objects.trace import Action, ComparedStep
 
 CheckEvidence = Literal["predicted", "recorded", "measured"]
 CheckOutcome = Literal["passed", "failed", "unmeasured"]
@@ -81,7 +81,8 @@ class AssertionRow(TypedDict):
 class Subject(TypedDict):
     """What was checked. id: of a trace or region that is kept here; error: why it could not be read.
 
-    kind: a kernel is the repository's own, of a check on the command line; a server takes none.
+    kind: a kernel is the repository's own, of a check on the command line; a server takes none. actions: what to do
+    about a trace's step, as the trace itself has them.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Subject(TypedDict):
     device: str | None
     step_time_us: float | None
     regions: int
+    actions: list[Action]
     error: str
 
 

@@ -351,6 +351,7 @@ class SlimTrace(TypedDict, total=False):
     step_parts: StepParts | None
     rests: list[Rest]
     compile_obstacles: list[Obstacle]
+    actions: list[Action]
     regions: list[SlimRegion]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from app import __version__
-from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, milliseconds, options, share, speedup
+from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, actions, milliseconds, options, share, speedup
 from app.check.safe import visible, visible_block
-from app.objects.check import AssertionRow, CheckFinding, Report, Unmeasured
+from app.objects.check import AssertionRow, CheckFinding, Report, Subject, Unmeasured
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = """
@@ -36,6 +36,7 @@ def to_html(report: Report) -> str:
         f"<h1>{escape(title)}</h1>",
         f'<p class="outcome {outcome}"><strong>{escape(outcome)}</strong>: {escape(report["because"])}.</p>',
         *_subjects(report),
+        *(line for s in report["subjects"] for line in _actions(s)),
         *_findings("Errors", report["errors"]),
         *_findings("Warnings", report["warnings"]),
         *_unmeasured_lines(report["unmeasured"]),
@@ -71,6 +72,22 @@ def _subjects(report: Report) -> list[str]:
     return lines
 
 
+def _actions(subject: Subject) -> list[str]:
+    shown = actions(subject)
+    if not shown:
+        return []
+    rows = [
+        (
+            str(rank),
+            f"<strong>{_text(a['title'])}</strong><br>{_text(a['because'])}{_call(a['call'])}",
+            escape(saves),
+            _code(where),
+        )
+        for rank, (a, saves, where) in enumerate(shown, 1)
+    ]
+    return [f"<h2>What to do about {_code(subject['name'])}</h2>", *_table(("", "what", "saves", "where"), rows, {0})]
+
+
 def _findings(title: str, findings: Sequence[CheckFinding]) -> list[str]:
     if not findings:
         return []
@@ -95,10 +112,13 @@ def _what(finding: CheckFinding) -> str:
     tool = f"<strong>{escape(TOOLS.get(finding['tool'], ''))}</strong>: " if finding["tool"] else ""
     what = f"{tool}{_text(finding['message'])}"
     what += f"<br>{_text(finding['action'])}" if finding["action"] else ""
-    if finding["call"]:
-        call = escape(visible_block(finding["call"]))
-        what += f"<details><summary>What to write</summary><pre><code>{call}</code></pre></details>"
-    return what
+    return what + _call(finding["call"])
+
+
+def _call(call: str) -> str:
+    if not call:
+        return ""
+    return f"<details><summary>What to write</summary><pre><code>{escape(visible_block(call))}</code></pre></details>"
 
 
 def _unmeasured_lines(unknown: Sequence[Unmeasured]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, milliseconds, options, share, speedup
+from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, actions, milliseconds, options, share, speedup
 from app.check.safe import visible, visible_block
 from app.objects.check import AssertionRow, CheckFinding, Report, Subject, Unmeasured
 
@@ -37,6 +37,7 @@ def _render(report: Report, calls: bool) -> str:
         f"### {SIGNS[report['outcome']]} Tritonworthy: {HEADINGS[report['outcome']]}",
         f"{report['because']}.",
         *_against(report),
+        *(part for s in report["subjects"] for part in _actions(s, calls)),
         *_findings("Errors", report["errors"], calls),
         *_findings("Warnings", report["warnings"], calls),
         *_unmeasured_lines(report["unmeasured"]),
@@ -63,6 +64,20 @@ def _subject(subject: Subject) -> str:
     parts += [f"step {milliseconds(subject['step_time_us'])}"] if subject["step_time_us"] else []
     parts += [code(subject["device"], 60)] if subject["device"] else []
     return ", ".join(parts)
+
+
+def _actions(subject: Subject, calls: bool) -> list[str]:
+    """What to do about a step, in the order of what it saves."""
+    shown = actions(subject)
+    if not shown:
+        return []
+    lines = [
+        f"{rank}. {code(action['title'], 160)}: {saves}" + (f", at {code(where, 120)}" if where else "")
+        for rank, (action, saves, where) in enumerate(shown, 1)
+    ]
+    parts = [f"#### What to do about {code(subject['name'], 80)}", "\n".join(lines)]
+    written = [part for a, _, _ in shown if a["call"] for part in (code(a["title"], 160), fence(a["call"]))]
+    return [*parts, "<details><summary>What to write</summary>", *written, "</details>"] if calls and written else parts
 
 
 def _findings(title: str, findings: Sequence[CheckFinding], calls: bool) -> list[str]:

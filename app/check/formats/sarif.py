@@ -36,6 +36,7 @@ ABOUT: dict[str, tuple[str, str]] = {
     "step-time": ("The step takes too long", "Follow the advice on its largest regions."),
     "gpu-idle": ("The GPU waits", "Look at launches, data loading and synchronising calls."),
     "kernel": ("A kernel of this repository no longer pays", "Delete it, or mend it: docs/own-kernel.md."),
+    "step-option": ("The step could be run otherwise", "Follow the option where it pays."),
     "obstacle": ("Something stops torch.compile", "Remove it from the compiled function."),
 }
 """Kind of assertion -> (what a finding of it means, what to do in general)."""

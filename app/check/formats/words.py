@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.objects.check import AssertionRow
+from app.objects.check import AssertionRow, Subject
 from app.objects.common import Range
+from app.objects.trace import Action
+from app.trace_report.actions.listed import place, saving_words, with_alternatives
 
 TOOLS: Mapping[str, str] = {
     "skip": "leave it",
@@ -41,6 +43,16 @@ def speedup(value: Range | None) -> str:
 def milliseconds(time_us: float | None) -> str:
     """1.56 ms"""
     return "" if time_us is None else f"{time_us / 1e3:.4g} ms"
+
+
+MOST_ACTIONS = 5
+"""That a report shows of a step; the JSON report has all. A check that was kept by a version before them has none."""
+
+
+def actions(subject: Subject) -> list[tuple[Action, str, str]]:
+    """What to do about a trace's step, the first few in the API's order: (action, what it saves, where in the code)."""
+    first = [action for action, _ in with_alternatives(subject.get("actions") or ())]
+    return [(action, saving_words(action), place(action)) for action in first[:MOST_ACTIONS]]
 
 
 def options(assertion: AssertionRow) -> str:

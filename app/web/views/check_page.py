@@ -7,9 +7,9 @@ from typing import Literal, TypedDict
 from urllib.parse import urlencode
 
 from app.check.formats import FORMATS
-from app.check.formats.words import HEADINGS, OUTCOMES, options
-from app.objects.check import AssertionRow, Check, CheckFinding, CheckSummary, Unmeasured
-from app.objects.trace import TraceSummary
+from app.check.formats.words import HEADINGS, OUTCOMES, actions, options
+from app.objects.check import AssertionRow, Check, CheckFinding, CheckSummary, Subject, Unmeasured
+from app.objects.trace import Action, TraceSummary
 from app.units import count
 from app.web.labels import Choice, format_time, trace_choices
 
@@ -33,6 +33,7 @@ name = "step"
 
 # Everything that the advice would do about 1 % of the step or more is a warning.
 [assertions]
+step-option = { level = "warn", min_saving = 0.01 }
 library = { level = "warn", min_share = 0.01 }
 compile = { level = "warn", min_share = 0.01 }
 triton = { level = "warn", min_share = 0.01 }
@@ -55,6 +56,8 @@ class JudgedAssertion(AssertionRow):
 class CheckPage(TypedDict):
     """Context of check.html and its fragment. findings: (heading, those that the page shows, how many there are).
 
+    to_do: traces with what to do about their steps.
+
     reports: (suffix, words) of each format.
     """
 
@@ -62,6 +65,7 @@ class CheckPage(TypedDict):
     running: bool
     done: bool
     heading: str
+    to_do: list[tuple[Subject, list[tuple[Action, str, str]]]]
     findings: list[tuple[str, list[CheckFinding], int]]
     unmeasured: list[Unmeasured]
     assertions: list[JudgedAssertion]
@@ -95,6 +99,7 @@ def check_page(check: Check) -> CheckPage:
         "running": check["state"] in ("queued", "running"),
         "done": done,
         "heading": HEADINGS[check["outcome"]] if check["outcome"] else "",
+        "to_do": [(s, shown) for s in check["subjects"] if (shown := actions(s))],
         "findings": [(title, check[key][:MOST_FINDINGS], len(check[key])) for title, key in _KINDS if check[key]],
         "unmeasured": check["unmeasured"][:MOST_FINDINGS],
         "assertions": [{**a, "words": OUTCOMES[a["outcome"]], "options_text": options(a)} for a in check["assertions"]],

@@ -21,7 +21,7 @@ from app.check.judge import judge
 from app.check.safe import visible, visible_block
 from app.check.subject import Subject
 from tests.app.check.hostile import NAMES
-from tests.app.check.subjects import region, trace
+from tests.app.check.subjects import action, region, trace
 from tests.app.check.validators import SCHEMAS, VALIDATORS, csv, html, io, junit, markdown, sarif, table
 
 Json = dict[str, Any]
@@ -51,12 +51,36 @@ def hostile(name: str) -> Json:
     part["advice"] |= {"headline": name, "action": name, "call": name, "mode": name}
     obstacle = {"kind": name, "title": name, "op": name, "does": name, "calls_per_step": 1.0, "modules": [name],
                 "sources": [f"{name}:9 {name}"], "remedy": name}  # fmt: skip
-    asserted = {"compile": "error", "compile:again": "warn", "obstacle": "warn", f"triton:{name[:99] or 'x'}": "warn",
-                "library:x": {"level": "error", "new_only": True}}  # fmt: skip
+    asserted = {"compile": "error", "compile:again": "warn", "obstacle": "warn", "step-option": "warn",
+                f"triton:{name[:99] or 'x'}": "warn", "library:x": {"level": "error", "new_only": True}}  # fmt: skip
     config = from_mapping({"assertions": asserted})
-    subject = trace(part, device=name, compile_obstacles=[obstacle], name=name)
+    option = action(name, title=name, call=name, because=name, where={"module": name, "file": name, "line": 3})
+    subject = trace(part, device=name, compile_obstacles=[obstacle], actions=[option], name=name)
     unread = Subject(name, "trace", error=name)
     return judge(config, [Subject(name, "trace", subject.body), unread], Subject(name, "trace", error=name))
+
+
+def test_reports_for_people_begin_with_what_to_do_about_the_step_and_say_the_same() -> None:
+    options = [action(f"a{rank}") for rank in range(7)]
+    other = action("rather", 1_000.0, instead_of="a0")
+    report = judge(CONFIG, [trace(region("chain"), actions=[*options, other])], BEFORE)
+    words = "saves 2.00 ms (1.00 to 3.00) of a step, which then takes 8.00"
+    for text in (to_markdown(report), FORMATS["html"].render(report), to_text(report)):
+        places = [text.index(f"Do a{rank}") for rank in range(5)]
+        assert places == sorted(places)
+        assert text.count(words) >= 5
+        assert places[4] < text.index(report["errors"][0]["message"]), "before the findings"
+        assert "Do a5" not in text, "the first five"
+        assert "Do rather" not in text, "it stands in another's place"
+        assert "models/net.py:42" in text
+    assert len(json.loads(FORMATS["json"].render(report))["subjects"][0]["actions"]) == 8
+
+
+def test_a_check_that_an_older_version_kept_has_no_actions_and_is_shown() -> None:
+    report = judge(CONFIG, [trace(region("chain"), actions=[action()])])
+    for subject in report["subjects"]:
+        del subject["actions"]  # type: ignore[misc]
+    assert "What to do about" not in to_markdown(report)
 
 
 @pytest.mark.parametrize("report", [REPORT, EMPTY, BROKEN], ids=["full", "empty", "broken"])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.check.config import Config, from_mapping
+from app.check.config import DEFAULTS, Config, from_mapping
 from app.check.judge import judge
 from app.check.subject import Subject
-from tests.app.check.subjects import criterion, region, timed, trace, with_validation
+from tests.app.check.subjects import action, criterion, region, timed, trace, with_validation
 
 Json = dict[str, Any]
 
@@ -281,6 +281,41 @@ def test_what_stops_torch_compile_is_found_where_it_is_called() -> None:
     assert judge(config(obstacle={"level": "error", "kind": "sync*"}), [subject])["passed"]
     assert against(subject, subject, obstacle={"level": "error", "new_only": True})["passed"]
     assert against(trace(region()), subject, obstacle={"level": "error", "new_only": True})["outcome"] == "failed"
+
+
+def test_an_option_for_the_whole_step_is_found_once_and_by_what_it_saves() -> None:
+    options = [
+        action(),
+        action("graphs", 3_000.0, instead_of="compile-model"),
+        action("one-region", scope="region", region="chain-key"),
+        action("bf16", 400.0, tool="precision", where=None),
+        action("sync", None, tool="host"),
+    ]
+    subject = trace(region(), actions=options)
+    every = judge(config(step_option="error"), [subject])
+    assert [f["region"] for f in every["errors"]] == ["Do compile-model", "Do bf16", "Do sync"]
+    first = every["errors"][0]
+    assert first["message"] == "Do compile-model: saves 2.00 ms (1.00 to 3.00) of a step, which then takes 8.00"
+    assert (first["source"], first["call"]) == ("models/net.py:42", "model = torch.compile(model)")
+    five = judge(config(step_option={"level": "error", "min_saving": 0.05}), [subject])
+    assert [f["region"] for f in five["errors"]] == ["Do compile-model"]
+    precise = judge(config(step_option={"level": "error", "tool": "prec*"}), [subject])
+    assert [f["region"] for f in precise["errors"]] == ["Do bf16"]
+    before = trace(region(), actions=options[:1])
+    new = against(before, subject, step_option={"level": "error", "new_only": True})
+    assert [f["region"] for f in new["errors"]] == ["Do bf16", "Do sync"]
+
+
+def test_an_option_keeps_its_fingerprint_while_its_title_counts_otherwise() -> None:
+    reports = [judge(config(step_option="error"), [trace(actions=[action(title=t)])]) for t in ("2 waits", "3 waits")]
+    first, second = (report["errors"][0]["fingerprints"] for report in reports)
+    assert first == second
+
+
+def test_without_a_configuration_what_the_whole_step_could_save_is_a_warning() -> None:
+    report = judge(DEFAULTS, [trace(region("chain", "skip"), actions=[action(), action("trifle", 50.0)])])
+    assert [w["region"] for w in report["warnings"]] == ["Do compile-model"]
+    assert [a["id"] for a in report["subjects"][0]["actions"]] == ["compile-model", "trifle"], "the report has all"
 
 
 def test_assertions_on_steps_do_not_concern_a_region_by_itself() -> None:

@@ -80,7 +80,10 @@ def test_a_plain_form_makes_a_check_and_its_page_says_what_the_api_says(real: Se
         assert f'<a href="/regions/{finding["region_id"]}">{html.escape(finding["region"])}</a>' in page
         assert html.escape(finding["assertion"]) in page
         assert real.client.get(f"/regions/{finding['region_id']}").status_code == 200
-    assert page.count(f'<a href="/traces/{trace}">') == 2
+    assert page.count(f'<a href="/traces/{trace}">') == 3, "trace and baseline, and where all that can be done is"
+    shown = [a["title"] for a in reply["subjects"][0]["actions"] if not a["instead_of"]][:5]
+    assert shown
+    assert all(html.escape(title).replace("`", "") in page for title in shown)
     assert "this trace has one step" in page, "what could not be measured is told with its reason"
     for name in (*check_page.REPORTS, "json"):
         assert f"/checks/{reply['id']}.{FORMATS[name].suffix}" in page
