@@ -279,9 +279,9 @@ def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: M
     write is unproven, and stands behind all that can be launched in the place of what runs now whose range reaches its
     own.
 
-    On this host's own GPU a package that is not installed is never advised: what wins so is said to be worth installing
-    to try, with the command, and the rule goes on without it and without a kernel to write. Of another device's host
-    nobody knows what it has.
+    A package that is not installed here is never advised, for another device's host neither, of which nobody knows what
+    it has: what wins so is said to be worth installing to try, with the command, and the rule goes on without it and
+    without a kernel to write. Only where no host is asked about, as by the widget, the call itself is the advice.
     """
     settings = case.settings
     known = [o for o in admitted if metric(o) is not None]

@@ -22,7 +22,7 @@ from app.estimate.rates import Rates
 from app.estimate.region_features import attention_density, hidden_share, region_facts, rewritten_to_sdpa, shape_facts
 from app.objects import cost as objects
 from app.thresholds import DEFAULTS, Thresholds
-from profiler.hardware import Device, find_device
+from profiler.hardware import Device
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.region.graph.cost_model import Cost
 from profiler.region.model import Binding, Region, Workload
@@ -143,8 +143,7 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
     more["taken"] = taken
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape, taken)
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0), c.part) for c in own if c.available)
-    card = find_device(host.gpu)
-    more["packages_known"] = card is not None and card.name == device.name
+    more["packages_known"] = True
     more |= context.facts.known()
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)

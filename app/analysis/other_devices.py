@@ -76,7 +76,7 @@ def move_to_device(prepared: AnalyzedRegion, device: Device) -> AnalyzedRegion:
     What a trace knew of the region stays; a note on how the device before was chosen does not.
     """
     host = as_host(prepared.context.host or probe_host(), device)
-    facts = replace(prepared.facts, covers=prepared.covers_on(host), packages_known=False)
+    facts = replace(prepared.facts, covers=prepared.covers_on(host))
     there = replace(prepared, device=device, context=replace(on_named(prepared).context, host=host), facts=facts)
     return replace(there, workload=carry_workload(prepared, there))
 

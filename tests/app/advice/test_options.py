@@ -171,8 +171,8 @@ def test_empty_tensors_are_left_alone(body: str) -> None:
     assert [a.tool for a in advice.alternatives if a.admitted] == ["skip"]
 
 
-def test_on_this_hosts_own_gpu_a_missing_package_is_worth_installing_and_never_advised() -> None:
-    """The same region, once where nobody knows what is installed and once where it is known."""
+def test_a_missing_package_is_worth_installing_and_never_advised() -> None:
+    """The same region, once where no host is asked about and once where it is known what is installed."""
     softmax = chain(400)
     slow = cover("torch.nn.functional.cross_entropy", covers=False)
     away = cover("elsewhere.call", installed=False, install="pip install elsewhere")
