@@ -142,8 +142,12 @@ class Timeline(TypedDict):
     names: list[str]
 
 
-ActionTool = Literal["compile", "library", "triton", "cuda", "precision", "layout", "host", "communication"]
-"""What is reached for: a tool for code, or what the whole step is run with."""
+HostKind = Literal[
+    "loader", "capturing", "start_up", "compiling", "sync", "library", "cpu", "inputs", "ending", "python"
+]
+
+ActionTool = Literal["compile", "library", "triton", "cuda", "precision", "layout", "host", "communication", "record"]
+"""What is reached for: a tool for code, what the whole step is run with, or another recording of it."""
 
 
 class ActionWhere(TypedDict):
@@ -226,12 +230,30 @@ class Gain(TypedDict):
     unknown: list[GainUnknown]
 
 
+class HostTime(TypedDict):
+    """What the host does in a step while the GPU is idle because of it: µs of a step, and of the longest pause.
+
+    kind: loader (a DataLoader), capturing (a graph is recorded), start_up (CUDA, a library or a module is loaded),
+    compiling, sync (a call that waits), library (inside an operation that runs on the GPU), cpu (inside one that
+    does not), inputs (Python, then a copy to the GPU), ending (after the trace's last operation), python. name: the
+    operation or annotation, following: the operation that comes next; "" for none.
+    """
+
+    kind: HostKind
+    name: str
+    time_us: float
+    longest_us: float
+    following: str
+    module: str
+
+
 class TraceFigures(TypedDict):
     """What a trace says apart from its regions. The figures that may be null are so until its parts are known.
 
     device: as the trace names it; estimates_for: the device of the table that advice is for. backward_time_us: of the
     step; paired_backward_share: what of it stands with its forward. rests: with the regions' shares theirs add up to 1.
     companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
+    host_times: what the host does while the GPU waits for it, the longest first.
     """
 
     name: str
@@ -261,6 +283,7 @@ class TraceFigures(TypedDict):
     paired_backward_share: NotRequired[float | None]
     compile_obstacles: NotRequired[list[Obstacle]]
     pace: NotRequired[Pace | None]
+    host_times: NotRequired[list[HostTime]]
     group: NotRequired[str | None]
     companions: NotRequired[dict[str, str]]
     where: NotRequired[Breakdown | None]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from app.objects import trace as objects
 from profiler.trace.analyze.gpu_graphs import PAST_IT, Graph, find_graphs
+from profiler.trace.analyze.host_activity import host_times
 from profiler.trace.analyze.idle_breakdown import StepParts, critical_resource
 from profiler.trace.analyze.steps import StepTimes, step_times
 from profiler.trace.model import Step, Trace
@@ -53,6 +55,28 @@ def step_json(trace: Trace, parts: StepParts | None) -> StepFigures:
         if critical
         else None,
     }
+
+
+MAX_HOST_TIMES, LEAST_HOST_TIME = 12, 0.005
+"""So much is told of what the host does, and of the step what each takes at least."""
+
+
+def host_times_json(trace: Trace, steps: Sequence[Step], parts: StepParts | None) -> list[objects.HostTime]:
+    """What the host does while the GPU waits for it."""
+    if parts is None:
+        return []
+    told = [one for one in host_times(trace, steps) if one.time_us >= LEAST_HOST_TIME * parts.wall_us]
+    return [
+        {
+            "kind": one.kind,
+            "name": one.name[:MAX_TEXT],
+            "time_us": one.time_us,
+            "longest_us": one.longest_us,
+            "following": one.following[:MAX_TEXT],
+            "module": one.module[-MAX_TEXT:],
+        }
+        for one in told[:MAX_HOST_TIMES]
+    ]
 
 
 def times_json(times: StepTimes) -> objects.StepTimes:

@@ -31,7 +31,8 @@ class Option:
     """An action and its effect. regions: places of those that it is about; one for a region's own advice.
 
     counted: whether it is among what is followed together; where not, instead_of is the option that is, or "" where
-    what it saves is only bounded. change: None where no time can be predicted.
+    what it saves is only bounded. change: None where no time can be predicted. first: it comes before all
+    others whatever they save.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Option:
     numerics: str = ""
     counted: bool = True
     instead_of: str = ""
+    first: bool = False
 
 
 def alternative_left(region: AnyRegion, candidate: str) -> Left | None:

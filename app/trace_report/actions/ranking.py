@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from app.objects.common import Range
 from app.objects.trace import Action, Trace, TraceBody
-from app.trace_report.actions import precision, regions, waits, whole_step
+from app.trace_report.actions import host, precision, recording, regions, waits, whole_step
 from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
 from profiler.hardware import find_device
@@ -30,9 +30,10 @@ class Priced:
         return wall_us - self.after_us[1] if self.after_us else 0.0
 
     def rank_us(self, wall_us: float) -> float:
-        """By what it is ranked: where only a bound is known, half of its middle: a wait stands before another action
-        where it is four times what that is predicted to save."""
-        return self.saved_us(wall_us) * (0.5 if self.option.evidence["kind"] == "bound" else 1.0)
+        """By what it is ranked: where only a bound is known and nothing can be typed to end it, half of its middle:
+        such a wait stands before another action where it is four times what that is predicted to save."""
+        vague = self.option.evidence["kind"] == "bound" and not self.option.call
+        return self.saved_us(wall_us) * (0.5 if vague else 1.0)
 
 
 def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
@@ -43,11 +44,42 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
     wall = step.parts["wall_us"]
     priced = [Priced(o, step_us(step, [o.change]) if o.change else None) for o in _options(trace, step)]
     priced = [p for p in priced if not p.option.scope_is_step or p.saved_us(wall) >= WORTH * wall]
+    times, notes = trace.get("host_times") or [], trace.get("notes") or []
+    again = recording.record_again(step, times, notes, [p.option for p in priced])
+    if again and recording.tells_nothing(step, times):
+        priced = []
+    priced += [Priced(option, None) for option in again]
     told = {p.option.id for p in priced}
     priced = [
         replace(p, option=replace(p.option, instead_of="")) if p.option.instead_of not in told else p for p in priced
     ]
-    return step, sorted(priced, key=lambda p: (-p.rank_us(wall), p.option.title))
+    ranked = sorted(priced, key=lambda p: (not p.option.first, -p.rank_us(wall), p.option.title))
+    return step, _trifles_last(step, ranked)
+
+
+def _trifles_last(step: Step, ranked: Sequence[Priced]) -> list[Priced]:
+    """Regions' advice that adds less than WORTH of the step to what stands before it comes behind all other that has a
+    time: most of what it saves by itself, something that is done first has saved."""
+    wall = step.parts["wall_us"]
+    trifles = {
+        p.option.id for p, adds in zip(ranked, _adds_us(step, ranked), strict=True)
+        if adds is not None and not p.option.scope_is_step and adds < WORTH * wall
+    }  # fmt: skip
+    return sorted(ranked, key=lambda p: 2 if p.after_us is None and not p.option.first else p.option.id in trifles)
+
+
+def _adds_us(step: Step, ranked: Sequence[Priced]) -> list[float | None]:
+    """What each adds to those before it that are followed together; None for what is not among them."""
+    last, before, adds = step.parts["wall_us"], list[Change](), list[float | None]()
+    for one in ranked:
+        if not one.option.counted or one.option.change is None:
+            adds.append(None)
+            continue
+        before.append(one.option.change)
+        now = after(step, before, "mid")[0]
+        adds.append(last - now)
+        last = now
+    return adds
 
 
 def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
@@ -60,7 +92,7 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
         options += precision.precisions(step, device)
     where = trace.get("where")
     options += waits.channels_last(step, where["kernels"] if where else ())
-    return [*options, *waits.host_wait(step, blockers), *waits.overlap(step)]
+    return [*options, *host.host_waits(step, trace.get("host_times") or [], blockers), *waits.overlap(step)]
 
 
 def _one_counted(step: Step, whole: Sequence[Option]) -> list[Option]:
@@ -102,18 +134,7 @@ def actions(step: Step, priced: Sequence[Priced]) -> list[Action]:
     saves_us, step_time_us: of the action alone. adds_us: what it adds to those before it that are followed together, so
     that these add up to what all save; null for what is not among them.
     """
-    wall = step.parts["wall_us"]
-    made: list[Action] = []
-    before: list[Change] = []
-    last = wall
-    for one in priced:
-        adds = None
-        if one.option.counted and one.option.change is not None:
-            before.append(one.option.change)
-            now = after(step, before, "mid")[0]
-            adds, last = last - now, now
-        made.append(_action(step, one, adds))
-    return made
+    return [_action(step, one, adds) for one, adds in zip(priced, _adds_us(step, priced), strict=True)]
 
 
 def _parts_us(step: Step, option: Option, adds_us: float | None) -> list[float]:

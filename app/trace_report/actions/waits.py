@@ -1,21 +1,16 @@
-"""What no kernel changes: layout conversions, waiting for the host, communication that nothing hides."""
+"""What no kernel changes: layout conversions, communication that nothing hides."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.objects.trace import ActionWhere, KernelRow
-from app.trace_report.actions.model import Blocker, Option, where_at
+from app.objects.trace import KernelRow
+from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Change, Left, Step, busy_us
 
-LAYOUT, SYNC, OVERLAP = "channels-last", "host-wait", "overlap"
+LAYOUT, OVERLAP = "channels-last", "overlap"
 CONVERSIONS = ("nchwtonhwc", "nhwctonchw")
 """In names of kernels with which cuDNN turns images around before and after a convolution."""
-WAITS = (
-    "synchronise", "scalar-read", "tensor-branch", "value-comparison", "data-dependent-size", "copy-to-host",
-    "copy-from-host",
-)  # fmt: skip
-"""Kinds of compile_blocker_kinds in which the host waits for the GPU."""
 WORTH = 0.02
 """Share of the step from which waiting is worth a line."""
 
@@ -39,36 +34,6 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
             Change(time=dict.fromkeys(places, left)), tuple(places),
         )
     ]  # fmt: skip
-
-
-def host_wait(step: Step, blockers: Sequence[Blocker]) -> list[Option]:
-    """The host's pauses and waits. Only their length is known: what is saved is bounded by it."""
-    waiting = step.parts["idle_host_us"]
-    if waiting < WORTH * step.parts["wall_us"]:
-        return []
-    named = _wait_named(blockers)
-    what = f"it may wait in {named['op']}" if named else "it waits for the GPU, for data, or does slow Python"
-    return [
-        Option(
-            SYNC, "host", "wait", "Find what the host waits for", named["remedy"] if named else "",
-            f"nothing runs on the GPU for {waiting / step.parts['wall_us']:.0%} of the step because of the host: "
-            f"{what}",
-            {"kind": "bound", "text": "between nothing and all of the recorded waiting"},
-            Change(ended_us=Left(0.0, waiting / 2, waiting)), (), where=_where(named), counted=False,
-        )
-    ]  # fmt: skip
-
-
-def _wait_named(blockers: Sequence[Blocker]) -> Blocker | None:
-    """What makes the host wait for the GPU: a call that synchronises, or a value that is read; best with its line."""
-    waits = [b for b in blockers if b["kind"] in WAITS]
-    return min(waits, key=lambda b: (not b["sources"], WAITS.index(b["kind"])), default=None)
-
-
-def _where(blocker: Blocker | None) -> ActionWhere | None:
-    return (
-        where_at(*((told[0] if told else "") for told in (blocker["modules"], blocker["sources"]))) if blocker else None
-    )
 
 
 def overlap(step: Step) -> list[Option]:

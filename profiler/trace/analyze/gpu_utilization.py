@@ -76,7 +76,9 @@ def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
     It ends with the host's window or with the step's last GPU work, whichever is later. It begins with the host's
     window; where the work of earlier steps still runs then (the host runs ahead), when that is done, or when the step's
     own work begins if that is before. So steps of a host that runs ahead lie side by side, none counted twice, and all
-    of a step's own work lies inside. The whole recording as one step begins with its first event.
+    of a step's own work lies inside. The whole recording as one step begins with its first event. In the first step the
+    work of earlier ones is not recorded: where its own first work was launched QUEUED_US and more before it started,
+    the GPU was busy with that, and the step begins with its own.
     """
     start, end = work_intervals(trace, step)
     if not len(start):
@@ -85,7 +87,25 @@ def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
     earlier = [e for e in _previous_ends(trace, step) if e > begin]
     if earlier:
         begin = max(earlier)
+    elif _waits_for_unrecorded(trace, step, start):
+        begin = float(start.min())
     return min(begin, float(start.min())), max(step.end_us, float(end.max()))
+
+
+QUEUED_US = 1_000.0
+"""Between launch and start of work on an idle GPU: some µs. 7.3 and 9.5 ms were seen where serving ran ahead."""
+
+
+def _waits_for_unrecorded(trace: Trace, step: Step, start: Floats) -> bool:
+    """Whether the trace's first work, in its first step, stood in the GPU's queue behind something of before."""
+    first = int(start.argmin())
+    copies = trace.memory.launch_us
+    if first < len(step.kernels):
+        launched = float(trace.kernels.launch_us[step.kernels[first]])
+    else:
+        launched = float(copies[step.memory[first - len(step.kernels)]]) if copies is not None else np.nan
+    alone = not bisect_left(trace.steps, step.start_us, key=lambda s: s.start_us)
+    return alone and step.start_us <= launched and float(start[first]) - launched >= QUEUED_US
 
 
 def _previous_ends(trace: Trace, step: Step) -> list[float]:

@@ -192,7 +192,7 @@ def _causes(
         launch_us, handed_over_us = float(launch[work]), float(handed_over[work])
         late = launch_us > a
         around = communication[work] or (last >= 0 and communication[by_end[last]])
-        if (around and not late) or _overlap(host.collectives, a, b) > (b - a) / 2:
+        if (around and not late) or overlap(host.collectives, a, b) > (b - a) / 2:
             yield Gap(a, b - a, "communication")
             continue
         if not late:
@@ -200,7 +200,7 @@ def _causes(
             yield Gap(a, calling_us, "launch")
             yield Gap(a + calling_us, b - a - calling_us, "device")
             continue
-        host_waited = _overlap(host.syncs, a, launch_us) > 0.0 or _longest(host.pauses, a, min(launch_us, b)) > PAUSE_US
+        host_waited = overlap(host.syncs, a, launch_us) > 0.0 or _longest(host.pauses, a, min(launch_us, b)) > PAUSE_US
         queued_us = b - handed_over_us if b - handed_over_us > PAUSE_US else 0.0
         calling_us = max(0.0, min(b, handed_over_us) - launch_us) if handed_over_us - launch_us > PAUSE_US else 0.0
         waiting_us = b - a - calling_us - queued_us
@@ -209,7 +209,7 @@ def _causes(
         yield Gap(b - queued_us, queued_us, "device")
 
 
-def _overlap(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> float:
+def overlap(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> float:
     """Time of disjoint spans, in order, that lies in [start, end)."""
     first = int(np.searchsorted(spans[1], start_us, side="right"))
     last = int(np.searchsorted(spans[0], end_us))

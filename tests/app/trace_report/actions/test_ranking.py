@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.trace_report.actions.ranking import WORTH
 from app.trace_report.speedup import gain_and_actions
 from app.trace_report.step_model import Change, Left, after, step_of
 from tests.app.trace_report.reports import reported
@@ -87,9 +88,13 @@ def test_what_the_actions_promise_adds_up_to_what_all_of_them_save(name: str) ->
         return
     saved = gain["all"]["saved_us"]["mid"] if gain["all"] else 0.0
     assert promised == pytest.approx(saved, rel=0.01, abs=0.01)
-    known = [(a["saves_us"]["mid"] if a["saves_us"] else 0.0, a["evidence"]["kind"]) for a in actions]
-    order = [mid / 2 if kind == "bound" else mid for mid, kind in known]
+    wall = answer["step_parts"]["wall_us"]
+    trifles = [a for a in actions if a["region"] and a["adds_us"] is not None and a["adds_us"] < WORTH * wall]
+    rest = [a for a in actions if a["saves_us"] and a not in trifles]
+    order = [a["saves_us"]["mid"] / (2 if a["evidence"]["kind"] == "bound" and not a["call"] else 1) for a in rest]
     assert order == sorted(order, reverse=True)
+    known = [a for a in actions if a["saves_us"]]
+    assert known == rest + [a for a in known if a in trifles], "what adds next to nothing comes behind the rest"
     wall = answer["step_parts"]["wall_us"]
     keys = {r["key"] for r in answer["regions"]}
     for action in actions:

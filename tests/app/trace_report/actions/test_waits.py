@@ -1,4 +1,4 @@
-"""Layout conversions, the host and communication: what is known of them, and that bounds are called so."""
+"""Layout conversions and communication: what is known of them, and that bounds are called so."""
 
 from __future__ import annotations
 
@@ -28,21 +28,6 @@ def test_channels_last_saves_no_more_than_the_kernels_that_turn_images_around_ta
     assert option.evidence["kind"] == "predicted"
     assert step_us(made, [option.change]) == pytest.approx((840.0, 920.0, 1000.0))  # type: ignore[list-item]
     assert waits.channels_last(made, rows[2:]) == []
-
-
-def test_a_hosts_pause_is_a_bound_and_names_the_read_that_makes_it() -> None:
-    made = step(trace([region("a", 500.0, "skip")], host=500.0))
-    blocker: Any = {
-        "kind": "scalar-read", "op": "aten::item", "sources": ["model.py:12 forward"], "modules": ["Block_0"],
-        "remedy": "keep it on the GPU",
-    }  # fmt: skip
-    (option,) = waits.host_wait(made, [blocker])
-    assert option.evidence["kind"] == "bound"
-    assert not option.counted
-    assert option.where == {"module": "Block_0", "file": "model.py", "line": 12}
-    assert step_us(made, [option.change]) == pytest.approx((500.0, 750.0, 1000.0))  # type: ignore[list-item]
-    (unnamed,) = waits.host_wait(made, [])
-    assert unnamed.where is None
 
 
 def test_communication_is_hidden_by_no_more_than_there_is_to_compute() -> None:

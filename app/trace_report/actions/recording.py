@@ -1,0 +1,74 @@
+"""Where the recording itself is the first thing to mend: it shows no steady step, or too little to say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.objects.common import Note
+from app.objects.trace import HostKind, HostTime
+from app.trace_report.actions.model import Option
+from app.trace_report.step_model import Step
+from app.units import count
+
+RECORD = "record-again"
+STARTING: frozenset[HostKind] = frozenset({"start_up", "compiling", "capturing", "ending"})
+"""What a process does once, or what is no part of a step."""
+MOSTLY = 0.2
+"""Of the step, from which what is not steady decides what the figures say."""
+LAUNCHES = 5
+"""Of kernels and copies, below which a recording is no step of a model."""
+STEADY = "schedule=torch.profiler.schedule(wait=2, warmup=3, active=3)"
+
+WORDS: dict[HostKind, str] = {
+    "start_up": "spent in what begins once, most of it in {name}: CUDA, a library or a module is loaded",
+    "compiling": "spent before compiled code that runs for the first time",
+    "capturing": "spent recording a graph ({name}), in which nothing runs: a step that replays it is what counts",
+    "ending": "after the last operation of the recording",
+}
+LACKS = {
+    "no-ops": ("Record again with what the CPU does", "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"),
+    "graph-launches": ("Record the step without CUDA graphs too", "record_shapes=True"),
+    "launched-before-window": ("Record again, with the launches", STEADY),
+    "no-shapes": ("Record again with shapes", "record_shapes=True"),
+}
+"""Code of a note -> what to do about the recording, and the argument of torch.profiler.profile. By what is lost."""
+
+
+def record_again(
+    step: Step, times: Sequence[HostTime], notes: Sequence[Note], others: Sequence[Option]
+) -> list[Option]:  # fmt: skip
+    """To record again, first of all, where the step is not steady, or nothing else that can be done has a time."""
+    starting = [one for one in times if one["kind"] in STARTING]
+    share = _unsteady_share(step, times)
+    if step.pace["launches"] < LAUNCHES:
+        return [
+            _option("Record a whole step", STEADY, f"the step has {count(step.pace['launches'], 'launch', 'launches')}")
+        ]
+    if share >= MOSTLY:
+        longest = max(starting, key=lambda one: one["time_us"])
+        title = "Record a step that replays the graph" if longest["kind"] == "capturing" else "Record a steady step"
+        because = f"{share:.0%} of the step is " + WORDS[longest["kind"]].format(name=f"`{longest['name']}`")
+        return [_option(title, STEADY, because)]
+    if any(o.change is not None for o in others):
+        return []
+    by_code = {note["code"]: note["message"] for note in notes}
+    lacking = next((code for code in LACKS if code in by_code), None)
+    return [] if lacking is None else [_option(*LACKS[lacking], by_code[lacking])]
+
+
+def tells_nothing(step: Step, times: Sequence[HostTime]) -> bool:
+    """Whether what the recording says of its step says nothing of any other."""
+    return step.pace["launches"] < LAUNCHES or _unsteady_share(step, times) >= 0.5
+
+
+def _unsteady_share(step: Step, times: Sequence[HostTime]) -> float:
+    """Share of the step that is spent in what a process does once."""
+    return sum(one["time_us"] for one in times if one["kind"] in STARTING) / step.parts["wall_us"]
+
+
+def _option(title: str, argument: str, because: str) -> Option:
+    return Option(
+        RECORD, "record", "", title, f"with torch.profiler.profile({argument}) as profiler: ...", because,
+        {"kind": "observed", "text": "what the recording shows, and what it lacks"},
+        None, (), counted=False, first=True,
+    )  # fmt: skip
