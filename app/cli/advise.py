@@ -6,12 +6,12 @@ Exit status: 0 done; 1 the input is wrong.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.inputs import InputError, check_device, is_trace, read_ranks, read_text, read_whole_trace
+from app.cli.inputs import InputError, check_device, is_trace, read_ranks, read_text, read_whole_trace, unpacked
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
 from app.cli.streams import print_answer
@@ -38,7 +38,8 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "file",
         metavar="FILE",
         nargs="+",
-        help="a trace (.json, .json.gz), the traces of several ranks, a region's text, or - for stdin",
+        help="a trace (.json, .json.gz), the traces of several ranks (also as one .tar, .tar.gz or .zip), a region's"
+        " text, or - for stdin",
     )
     advise.add_argument(
         "--companion",
@@ -66,7 +67,11 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _advise(arguments: argparse.Namespace) -> int:
-    files = [Path(file) for file in arguments.file]
+    with unpacked([Path(file) for file in arguments.file]) as files:
+        return _advise_on(arguments, files)
+
+
+def _advise_on(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
     if len(files) > 1:
         if arguments.execution_trace is not None:
             raise InputError("--execution-trace goes with one trace")

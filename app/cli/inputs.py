@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from app.thresholds import thresholds_in_force
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from app.trace_report.ranks import RankReports
     from app.trace_report.report import Whole
 
-TRACE_SUFFIXES = (".json", ".gz")
+TRACE_SUFFIXES = (".json", ".gz", ".tar", ".tgz", ".zip")
+
+
+ZIP = b"PK\x03\x04"
 
 
 class InputError(Exception):
@@ -40,7 +44,30 @@ def is_trace(path: Path) -> bool:
             head = file.read(64).lstrip()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    return head[:1] in (b"{", b"[", b"\x1f")
+    return head[:1] in (b"{", b"[", b"\x1f") or head.startswith(ZIP)
+
+
+@contextmanager
+def unpacked(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """The files, and for archives of several traces, or zip archives, the traces inside in their places: files of a
+    folder that is removed in the end. Raises InputError."""
+    from profiler.trace.read.limits import Limits
+    from profiler.trace.read.members import is_archive, is_zip, traces_in
+
+    with TemporaryDirectory(prefix="tritonworthy-") as folder:
+        found: list[Path] = []
+        for number, path in enumerate(paths):
+            made: list[Path] = []
+            if path != Path("-") and path.is_file() and is_archive(path):
+                with _trace_errors(path):
+                    for name, content in traces_in(path, Limits()):
+                        place = Path(folder) / str(number) / str(len(made)) / name
+                        place.parent.mkdir(parents=True)
+                        with place.open("wb") as file:
+                            file.writelines(content)
+                        made.append(place)
+            found += made if len(made) > 1 or (made and is_zip(path)) else [path]
+        yield found
 
 
 def read_trace(

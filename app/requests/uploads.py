@@ -25,7 +25,9 @@ from app.storage.damage import removal_error
 from app.storage.database import new_id
 from profiler.trace.errors import TraceError
 from profiler.trace.read.gunzip import GZIP
-from profiler.trace.read.source import RATIO_FLOOR_BYTES, Limits, Source
+from profiler.trace.read.limits import RATIO_FLOOR_BYTES, Limits
+from profiler.trace.read.members import is_archive, is_zip, traces_in
+from profiler.trace.read.source import Source
 
 TRACE_FIELD = "file"
 COMPANIONS = ("beside", "execution_trace")
@@ -290,7 +292,7 @@ class _Taken:
         """The files that there are; a field of a form that was left empty is none."""
         traces = [self.first] if self.first else []
         companions: dict[str, Upload] = {}
-        for part, file in self.files:
+        for part, file in tuple(self.files):
             file.close()
             _refuse_bomb(file)
             if file.size == 0 and not part.filename:
@@ -301,7 +303,7 @@ class _Taken:
             if part.field != TRACE_FIELD:
                 companions[part.field] = upload
             elif file.size:
-                traces.append(upload)
+                traces += self._members(upload) or [upload]
             else:
                 raise Problem(422, "trace-empty", "The trace cannot be read", "The upload is empty.")
         if not traces:
@@ -310,6 +312,37 @@ class _Taken:
             traces[0] = replace(traces[0], path=traces[0].path.rename(self.path))
         fields = {key: value.decode("utf-8", "replace").strip() for key, value in self.fields.items()}
         return Received(tuple(traces), companions, {key: value for key, value in fields.items() if value})
+
+    def _members(self, upload: Upload) -> list[Upload]:
+        """The traces of an archive as files of their own, in its place; [] for what is none.
+
+        A tar of one trace stays as it was sent, and one that breaks off before its second: the reader reads both, and
+        says what it found.
+        """
+        if not is_archive(upload.path):
+            return []
+        limits = Limits(max_bytes=self.settings.max_uncompressed_bytes)
+        made: list[Upload] = []
+        try:
+            for name, content in traces_in(upload.path, limits):
+                file = _File(self.path.with_name(new_id()), self.settings)
+                self.files.append((Part(TRACE_FIELD, name), file))
+                for data in content:
+                    file.write(data)
+                file.close()
+                _refuse_bomb(file)
+                made.append(Upload(file.path, display_name(name), file.digest.hexdigest(), file.size))
+        except TraceError as error:
+            if len(made) > 1 or error.code == "trace-too-large":
+                status = 413 if error.code == "trace-too-large" else 422
+                raise Problem(status, error.code, "", error.message, remedy=error.remedy) from None
+            made = made[:1]
+        if len(made) > 1 or (made and is_zip(upload.path)):
+            upload.path.unlink()
+            return [replace(made[0], name=upload.name)] if len(made) == 1 else made
+        for one in made:
+            one.path.unlink()
+        return []
 
     def drop(self) -> None:
         for _, file in self.files:

@@ -31,7 +31,8 @@ COMPANION_PARTS = {
 UPLOAD_BODY = {
     "requestBody": {
         "description": "A Chrome trace of torch.profiler, .json or .json.gz: raw, or as the part `file` of a form. "
-        "Several parts `file` are the ranks of one job: the answer is the first, /ranks has all.",
+        "Several parts `file`, or a .tar, .tar.gz or .zip of several traces, are the ranks of one job: the answer is "
+        "the first, /ranks has all.",
         "required": True,
         "content": {
             "application/octet-stream": {"schema": BINARY},

@@ -10,13 +10,9 @@ from typing import Protocol
 from profiler.trace.errors import Damage, TraceError
 from profiler.trace.read.archive import Member, is_tar
 from profiler.trace.read.gunzip import GZIP, Gunzip
-from profiler.trace.read.limits import CHUNK_BYTES, Limits
+from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
 
 __all__ = ["Limits", "Reader", "Source", "foreign"]
-
-RATIO_FLOOR_BYTES = 64 * 1024 * 1024
-"""Below this size a compression ratio says nothing: ten thousand equal events compress 200:1 and are harmless."""
-
 
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive", "Unpack it and give the .json or .json.gz inside."),

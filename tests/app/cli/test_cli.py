@@ -24,6 +24,9 @@ from profiler.oracle.process import Oracle
 from tests.app.cli.warm import run_warm
 from tests.app.objects.exact import differences
 from tests.conftest import ROOT
+from tests.profiler.trace.analyze.test_ranks import rank_file
+from tests.profiler.trace.read.test_archive import archive
+from tests.profiler.trace.read.test_members import zipped
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 EXAMPLES = ROOT / "app" / "examples"
@@ -322,3 +325,19 @@ def test_the_rules_numbers_come_from_the_environment(
     monkeypatch.setenv("TRITONWORTHY_THRESHOLDS", "worth=0.4")
     assert cli.main(asked) == 2
     assert "TRITONWORTHY_THRESHOLDS: no such threshold: worth" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_an_archive_of_several_ranks_is_advised_on_as_its_files(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {f"rank{r}.json": rank_file(tmp_path, r, us).read_bytes() for r, us in ((0, 500.0), (1, 850.0))}
+    path = tmp_path / f"job.{kind}"
+    path.write_bytes(archive(files) if kind == "tar.gz" else zipped(files))
+    assert cli.main(["advise", str(path), "--oracle", "off", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [trace["rank"] for trace in told["ranks"]] == [0, 1]
+    assert told["spread"]["slowest"] == 1
+    path.write_bytes(path.read_bytes()[:-40] if kind == "zip" else path.read_bytes()[: path.stat().st_size // 2])
+    assert cli.main(["advise", str(path), "--oracle", "off"]) == 1
+    assert "archive" in capsys.readouterr().err

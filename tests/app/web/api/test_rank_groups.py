@@ -11,8 +11,11 @@ import pytest
 from app.objects.trace import Ranks, Trace
 from tests.app.objects.exact import differences
 from tests.app.web.conftest import Serving, serving
+from tests.processes import wait_for
 from tests.profiler.trace.analyze.test_ranks import rank_file
 from tests.profiler.trace.files import TRACES
+from tests.profiler.trace.read.test_archive import archive
+from tests.profiler.trace.read.test_members import zipped
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +71,40 @@ def test_a_graph_borrows_from_a_trace_that_was_uploaded_before(real: Serving) ->
     assert alone["regions"] == []
     assert {r["text"] for r in lent["regions"]} == {r["text"] for r in eager["regions"]}
     assert real.client.post("/api/v1/traces?companion=nothing", content=b"{}").status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_an_archive_of_a_jobs_ranks_reads_as_their_group(real: Serving, tmp_path: Path, kind: str) -> None:
+    files = {
+        f"{rank}.json": rank_file(tmp_path, rank, compute).read_bytes() for rank, compute in ((5, 500.0), (6, 850.0))
+    }
+    data = archive(files) if kind == "tar.gz" else zipped(files)
+    kept = set(real.files())
+    response = real.client.post(f"/api/v1/traces?wait=60&name=job.{kind}", content=data)
+    assert response.status_code in (200, 201), response.text
+    first = response.json()
+    assert (first["rank"], first["status"]) == (5, "ready")
+
+    def side_by_side() -> dict[str, Any]:
+        answer: dict[str, Any] = real.client.get(f"/api/v1/traces/{first['id']}/ranks").json()
+        return answer
+
+    wait_for(lambda: len(side_by_side()["ranks"]) == 2, 60, side_by_side)
+    assert [r["rank"] for r in side_by_side()["ranks"]] == [5, 6]
+    assert side_by_side()["slowest"] == 6
+    assert len(set(real.files()) - kept) <= 2, "the archive itself is not kept"
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path / "small", max_uncompressed_bytes=100_000) as server:
+        data = zipped({f"rank{i}.json": b" " * 60_000 for i in range(3)})
+        response = server.client.post("/api/v1/traces", content=data)
+        assert (response.status_code, response.json()["code"]) == (413, "trace-too-large")
+        assert server.files() == []
+
+
+def test_a_zip_of_one_trace_is_that_trace_under_the_archives_name(real: Serving, tmp_path: Path) -> None:
+    data = zipped({"inner.json": rank_file(tmp_path, 7, 640.0).read_bytes()})
+    form = {"file": ("step.zip", data, "application/zip")}
+    trace = real.client.post("/api/v1/traces?wait=60", files=form).json()
+    assert (trace["name"], trace["rank"], trace["group"]) == ("step.zip", 7, None)
