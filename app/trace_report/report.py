@@ -161,7 +161,6 @@ def stages(
     body = trace_json(trace, name, mining, regions, target, tuple(remarks), blockers, parts, thresholds)
     body["notes"] = lost + body["notes"]
     body["pace"] = _pace_json(mining, pacing)
-    body["host_times"] = host_times_json(trace, mining.mined, parts)
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
@@ -272,7 +271,8 @@ def trace_json(
     notes: list[Note] = [to_json(n) for n in trace.notes]
     notes += _idle_note(mining, parts, thresholds)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
-    step_time, step = _step_time(mining), step_json(trace, parts)
+    step_time, host = _step_time(mining), host_times_json(trace, mining.mined, parts)
+    step = step_json(trace, parts, host)
     return {
         "name": name,
         "events": trace.events,
@@ -299,6 +299,7 @@ def trace_json(
         "rests": rests(mining, parts),
         "backward_time_us": mining.backward_time_us,
         "paired_backward_share": mining.paired_backward_share,
+        "host_times": host,
         "compile_obstacles": [blocker_json(o) for o in blockers],
         "regions": regions,
     }  # fmt: skip

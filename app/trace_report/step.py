@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from app.objects import trace as objects
@@ -45,9 +46,31 @@ class StepFigures(TypedDict):
     critical: objects.Critical | None
 
 
-def step_json(trace: Trace, parts: StepParts | None) -> StepFigures:
-    """Of the API's trace what is about its step. parts: of the mined steps."""
+HOST_WORDS: Mapping[objects.HostKind, str] = {
+    "loader": "most of it for the data loader",
+    "capturing": "most of it under `{name}`, where a graph is captured",
+    "start_up": "most of it in what begins once, such as `{name}`",
+    "compiling": "most of it before code that is compiled first",
+    "sync": "most of it in a call that waits for the GPU",
+    "library": "most of it inside `{name}`",
+    "cpu": "most of it inside `{name}`, which runs on the CPU",
+    "inputs": "most of it before inputs are copied to the GPU",
+    "ending": "most of it behind the last operation",
+    "python": "most of it in Python, outside of every operation",
+}
+
+
+def step_json(
+    trace: Trace, parts: StepParts | None, host: Sequence[objects.HostTime] = ()
+) -> StepFigures:  # fmt: skip
+    """Of the API's trace what is about its step. parts: of the mined steps; host: what the host does in its gaps."""
     times, critical = step_times(trace), critical_resource(parts) if parts else None
+    if critical is not None and critical.name == "host" and parts is not None and host:
+        most = host[0]
+        if most["time_us"] > parts.idle_host_us / 2:
+            words = HOST_WORDS[most["kind"]].format(name=most["name"])
+            because = f"for {critical.share:.0%} of the step the GPU waits for the host, {words}"
+            critical = replace(critical, because=because)
     return {
         "step_times": times_json(times) if times else None,
         "step_parts": parts_json(parts) if parts else None,

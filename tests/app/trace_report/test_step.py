@@ -170,3 +170,18 @@ def test_what_is_wrong_with_one_of_several_files_names_it(tmp_path: Path) -> Non
 
 def test_every_kind_of_idle_time_has_its_words() -> None:
     assert list(IDLE_WORDS) == [f.name for f in fields(StepParts) if f.name.startswith("idle_")]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("kineto_resnet50_workers0.json.gz", None),
+        ("tl_h100_owlv2.json.gz", "the data loader"),
+        ("tl_h100_timesformer.json.gz", "before inputs are copied to the GPU"),
+        ("hta_alexnet.json.gz", "what begins once, such as `aten::empty_strided`"),
+    ],
+)
+def test_a_bottleneck_on_the_host_is_said_by_what_the_host_does(name: str, words: str | None) -> None:
+    critical = reported(name)["critical"]
+    assert (critical["resource"] == "host") is (words is not None)
+    assert words is None or words in critical["because"]
