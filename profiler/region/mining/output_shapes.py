@@ -7,7 +7,7 @@ of matching arity and kinds that runs on meta tensors is it (86 of 86 right agai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch._C import FunctionSchema
@@ -31,6 +31,8 @@ ATTENTION = frozenset(
      "_scaled_dot_product_efficient_attention"}
 )  # fmt: skip
 """Composite operations whose outputs are written down here: on meta they would decompose into something else."""
+CONVOLUTIONS = frozenset(LETTERS["C"].split())
+"""Of these cuDNN lays the result out channels-last where the image or the weight is; on meta it is contiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,19 @@ def _outputs(
     if not isinstance(results, tuple | list):
         return None
     tensors = [r for r in results if isinstance(r, torch.Tensor)]
-    return tuple((_sig(r), next((name for t, name in inputs if t is r), "")) for r in tensors)
+    made = tuple((_sig(r), next((name for t, name in inputs if t is r), "")) for r in tensors)
+    if name in CONVOLUTIONS and any(_channels_last(s) for a in bound.values() for s in a.sigs):
+        return tuple((replace(sig, strides=None), source) for sig, source in made)
+    return made
+
+
+def _channels_last(sig: Sig) -> bool:
+    """An image or a volume whose channels lie next to each other in memory, and that is not contiguous as well."""
+    if sig.strides is None or len(sig.dims) not in (4, 5) or same_layout(sig.dims, sig.strides, contiguous(sig.dims)):
+        return False
+    rest = (sig.dims[0], *sig.dims[2:], sig.dims[1])
+    batch, *space, channel = contiguous(rest)
+    return same_layout(sig.dims, sig.strides, (batch, channel, *space))
 
 
 def _value(argument: Argument, kind: str, name: str) -> object:

@@ -14,8 +14,10 @@ from profiler.region.mining.output_shapes import alike, complete, outputs, reads
 from profiler.region.mining.unit_letters import (
     ALONE,
     CHAINS,
+    CONVOLUTION_TAIL,
     COPIES,
     OPTIMIZER,
+    OTHER,
     ROTATION,
     TAIL,
     TAIL_STARTS,
@@ -199,36 +201,46 @@ class _Cutter:
         return parts
 
     def _tails(self) -> list[Part]:
-        """A GEMM with the pointwise operations that follow it and read what it made."""
+        """A product or a convolution with the operations that follow it and read what it made."""
         parts = []
         for i, symbol in enumerate(self.letters):
-            if self.taken[i] or symbol not in "LM":
+            if self.taken[i] or symbol not in "LMC":
                 continue
             tail = self._tail(i)
             if tail:
                 labels = list(dict.fromkeys(self._tail_label(j) for j in tail))
                 labels = [n for n in labels if n != "bias" or len(labels) == 1]
+                if symbol == "C":
+                    title = ", ".join((titles.label(self.busy[i], symbol), *labels))
+                    parts.append(self._take("convolution", title, False, [i, *tail]))
+                    continue
                 title = f"GEMM with {' and '.join(filter(None, [', '.join(labels[:-1]), labels[-1]]))} tail"
                 parts.append(self._take("gemm_tail", title, False, [i, *tail]))
         return parts
 
     def _tail(self, start: int) -> list[int]:
         flow = _Flow(self, start)
+        joins = CONVOLUTION_TAIL if self.letters[start] == "C" else TAIL
         tail: list[int] = []
         for j in range(start + 1, min(start + 9, len(self.busy))):
-            symbol = self.letters[j]
-            if self.taken[j] or symbol not in TAIL or not flow.reaches(j):
+            if self.letters[j] == OTHER and titles.counter(self.busy[j]):
+                continue  # batch norm counts its batches between the two
+            if self.taken[j] or self.letters[j] not in joins or not flow.reaches(j):
                 break
             tail.append(j)
             flow.add(j)
-        while tail and self.letters[tail[-1]] in "Dt":
+        while tail and (self.letters[tail[-1]] == "t" or (self.letters[tail[-1]] == "D" and not self._acted(tail))):
             tail.pop()
         return tail if any(self._in_epilogue(j) for j in tail) else []
+
+    def _acted(self, tail: Sequence[int]) -> bool:
+        """An activation is among them: what drops elements behind it is of the same kernel."""
+        return any(self.letters[j] in TAIL_STARTS for j in tail)
 
     def _in_epilogue(self, j: int) -> bool:
         """An activation or a bias: a residual add, a factor or a dropout alone make no tail."""
         symbol = self.letters[j]
-        if symbol in TAIL_STARTS:
+        if symbol in TAIL_STARTS or symbol == "B":
             return True
         unit = self.busy[j]
         return bool(unit.args) and symbol == "a" and not titles.residual(unit)

@@ -78,6 +78,8 @@ ALONE = frozenset("LMGCAJYQEKO.")
 """Never joins a chain of others: a library's kernel, or one that synchronises."""
 TAIL = frozenset("aPxXdVsTgiuhoqDwtek")
 """What may follow a GEMM in its epilogue."""
+CONVOLUTION_TAIL = TAIL | {"B"}
+"""What may follow a convolution: batch norm's channels are its own."""
 TAIL_STARTS = frozenset("gihuow")
 COPIES = frozenset("cy")
 """Two of these in a row are two regions: each moves its own tensor."""
