@@ -25,7 +25,7 @@ REFUSING = tuple((criterion.name, criterion.refuses) for criterion in CRITERIA i
 
 def admit(options: Sequence[Option], criteria: Mapping[str, Criterion], case: Case) -> tuple[Option, ...]:
     """Each option with whether the rule lets it compete, and why not."""
-    now = _RunsNow(launch_bound(criteria[kernel_problem.name]), _tuned(case), _one_kernel(case))
+    now = _RunsNow(launch_bound(criteria[kernel_problem.name]), _tuned(case), _one_kernel(case), _convolves(case))
     return tuple(_admit(o, criteria, case, now) for o in options)
 
 
@@ -63,11 +63,14 @@ def _same(one: Option, other: Option) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _RunsNow:
-    """What is true of the region whatever the option: it is launch-bound, runs on a tuned kernel, is one kernel."""
+    """What is true of the region whatever the option: it is launch-bound, runs on a tuned kernel, is one kernel, holds
+    a convolution that does.
+    """
 
     launch_bound: bool
     tuned: bool
     one_kernel: bool
+    convolves: bool
 
 
 def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case, now: _RunsNow) -> Option:
@@ -84,6 +87,8 @@ def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case, now: _
         reason = "" if single else "nothing says that it would fuse"
     elif alternative.tool == "triton" and now.tuned:
         reason = "it runs on a library's hand-tuned kernel"
+    elif alternative.tool == "triton" and alternative.mode == "custom" and now.convolves:
+        reason = "its convolution runs on a library's hand-tuned kernel, which one for all of it would have to match"
     elif alternative.tool == "compile" and not now.launch_bound and case.facts.kind == "convolution" and now.tuned:
         reason = "torch.compile calls the same kernel"
     elif now.tuned and _replaces_by_one_line(alternative) and not _surely_faster(option, case, margin):
@@ -121,6 +126,12 @@ def _tuned(case: Case) -> bool:
     if now is None or case.facts.kind not in TUNED_BY_HAND:
         return False
     return case.facts.kind != "convolution" or now.verdict.startswith("Y")
+
+
+def _convolves(case: Case) -> bool:
+    """One of its operations is a convolution that a library's kernels are made for, so not one filter a channel."""
+    calls = (c for c in case.covers if c.covers and c.already and c.verdict.startswith("Y"))
+    return any("convolution" in c.operations for c in calls)
 
 
 def _one_kernel(case: Case) -> bool:

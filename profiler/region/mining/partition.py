@@ -212,7 +212,7 @@ class _Cutter:
                 labels = [n for n in labels if n != "bias" or len(labels) == 1]
                 if symbol == "C":
                     title = ", ".join((titles.label(self.busy[i], symbol), *labels))
-                    parts.append(self._take("convolution", title, False, [i, *tail]))
+                    parts.append(self._take("convolution_tail", title, False, [i, *tail]))
                     continue
                 title = f"GEMM with {' and '.join(filter(None, [', '.join(labels[:-1]), labels[-1]]))} tail"
                 parts.append(self._take("gemm_tail", title, False, [i, *tail]))
