@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler.region.mining.output_shapes import alike, outputs
-from profiler.region.mining.units import Unit
+from profiler.region.mining.units import Sig, Unit
 from profiler.trace.model import NONE
 
 MAX_PERIOD = 48
@@ -70,6 +70,9 @@ def find_loops(
         over_time = _goes_over_time(
             units[max(0, position[run[0].op] - LOOKBACK) : position[run[-1].op] + 1], len(run) // period
         )
+        if over_time:
+            start = _begin(busy, start, stop, period)
+            run, symbols = busy[start:stop], letters[start : start + period]
         kind_and_title = None if over_time else _over_tensors(run, symbols, backward)
         if kind_and_title is None and not backward:
             kind_and_title = _name_loop(run, symbols, over_time)
@@ -131,7 +134,9 @@ def _name_loop(run: Sequence[Unit], symbols: Sequence[str], over_time: bool) -> 
         return None
     if not over_time and not present & (MATRIX | LAYERS) and _updates(first):
         return "optimizer", "optimizer step (one tensor at a time)"
-    if len({u.name for u in first}) == 1 or "_" in present or not _same_sizes(run, period) or not _carried(run, period):
+    if len({u.name for u in first}) == 1 or "_" in present or not _same_sizes(run, period):
+        return None
+    if not _carried(run, period) and not (over_time and _carried_inside(run, period)):
         return None
     has_sizes = any(u.args for u in first)
     is_plain = not present & MATRIX and rounds >= (MIN_ROUNDS + 2 if has_sizes else 2 * CELL_ROUNDS)
@@ -207,6 +212,14 @@ def _same_sizes(run: Sequence[Unit], period: int) -> bool:
     return all(dims[i] == dims[i % period] for i in range(len(dims)))
 
 
+def _begin(busy: Sequence[Unit], start: int, stop: int, period: int) -> int:
+    """Where the rounds begin: behind operations of the loop's names but other sizes, which only stand before it."""
+    for at in range(start, min(start + period, stop - 2 * period + 1)):
+        if _same_sizes((busy[at], busy[at + period]), 1):
+            return at
+    return start
+
+
 def _carried(run: Sequence[Unit], period: int) -> bool:
     """The second round reads something like what the first one made last; true where sizes are unknown."""
     produced = outputs(run[period - 1])
@@ -214,6 +227,23 @@ def _carried(run: Sequence[Unit], period: int) -> bool:
         return not any(u.args for u in run[:period])
     reads = [s for u in run[period : 2 * period] for a in u.args if a.kind != "lost" for s in a.sigs]
     return any(alike(r, m) for r in reads for m in produced)
+
+
+def _carried_inside(run: Sequence[Unit], period: int) -> bool:
+    """Some operation of the second round reads what the first one made at its place or behind it, and nothing in the
+    second has made yet: the state, where a round goes on with what it gives away (`y = c * h` of a selective scan)."""
+    first, second = run[:period], run[period : 2 * period]
+    for at, unit in enumerate(second):
+        carried = [m for u in first[at:] for m in outputs(u)]
+        made_already = [m for u in second[:at] for m in outputs(u)]
+        operands = (s for a in unit.args if a.kind != "lost" for s in a.sigs)
+        if any(_like_one(s, carried) and not _like_one(s, made_already) for s in operands):
+            return True
+    return False
+
+
+def _like_one(operand: Sig, values: Sequence[Sig]) -> bool:
+    return any(alike(operand, value) for value in values)
 
 
 def _bridge(loops: Sequence[Loop], busy: Sequence[Unit], letters: Sequence[str]) -> list[Loop]:

@@ -53,11 +53,44 @@ def in_place(x: torch.Tensor, a: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     return h
 
 
+def selective_scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """What a round gives away is read by no other: the state was made before it."""
+    out = []
+    for t in range(a.shape[1]):
+        state = a[:, t] * state + b[:, t]
+        out.append(torch.matmul(state.to(torch.bfloat16), c[:, t].unsqueeze(-1)))
+    return torch.stack(out, 1)
+
+
+def summed_scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    out = []
+    for t in range(a.shape[1]):
+        state = a[:, t] * state + b[:, t]
+        out.append((state * c[:, t, None, :]).sum(-1))
+    return torch.stack(out, 1)
+
+
+def scan_behind_its_own_products(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, state: torch.Tensor
+) -> torch.Tensor:
+    """The operation that stands last in each round also makes what the rounds read."""
+    b = torch.einsum("btdn,btn->btdn", b, c)
+    out = []
+    for t in range(a.shape[1]):
+        state = a[:, t] * state + b[:, t]
+        out.append(torch.einsum("bdn,bn->bd", state, c[:, t]))
+    return torch.stack(out, 1)
+
+
 STATE = (randn(8, 32), randn(8, 32))
+SCANNED = (randn(2, 24, 16, 8), randn(2, 24, 16, 8), randn(2, 24, 8), randn(2, 16, 8))
 RECURRENCES = {
     "scan": (scan, (randn(8, 32, 40), *STATE), 40),
     "advantages": (advantages, (randn(64, 8), randn(64, 8), randn(65, 8)), 64),
     "gru": (gru, (randn(8, 12, 32), randn(8, 32), randn(96, 32), randn(96, 32)), 12),
+    "selective_scan": (selective_scan, (*SCANNED[:2], SCANNED[2].bfloat16(), SCANNED[3]), 24),
+    "summed_scan": (summed_scan, SCANNED, 24),
+    "scan_behind_its_own_products": (scan_behind_its_own_products, SCANNED, 24),
     "in_place": (in_place, (randn(8, 32, 40), *STATE), 40),
 }
 
@@ -89,6 +122,14 @@ def test_layers_are_no_recurrence(tmp_path: Path) -> None:
     mining = mined(tmp_path / "t.json", model, randn(16, 64))
     assert {r.title for r in mining.regions} == {"RMSNorm by hand", "GEMM with ReLU tail", "GEMM", "residual add"}
     assert all(r.calls_per_step == 12 for r in mining.regions)
+
+
+def test_equal_columns_that_nothing_is_carried_between_are_no_recurrence(tmp_path: Path) -> None:
+    def columns(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.stack([(x[:, t] * w).sum(-1) for t in range(x.shape[1])], 1)
+
+    mining = mined(tmp_path / "t.json", columns, randn(2, 24, 16, 8), randn(16, 8))
+    assert "unrolled recurrence" not in {r.title for r in mining.regions}
 
 
 PARAMETERS = [randn(64, 8 * n) for n in range(1, 7)]
