@@ -48,13 +48,15 @@ def _check_norm(units: Sequence[Unit], letters: str) -> Sequence[int]:
 
 
 def _check_attention(units: Sequence[Unit], letters: str) -> Sequence[int]:
-    """The softmax is of what the first product made: as many elements, where both are known."""
+    """The softmax is of what the first product made, and the second reads it: as many elements, where they are known."""
     produced = outputs(units[letters.index("M")])
     at = next(i for i, symbol in enumerate(letters) if symbol in "Sb")
     read = _tensor(units[at])
     if produced and read and produced[0].elements != read.elements:
         return range(0)
-    return range(len(units))
+    product = next(u for u, symbol in zip(reversed(units), reversed(letters), strict=True) if symbol == "M")
+    operands = [s.elements for a in product.args for s in a.sigs]
+    return range(len(units)) if read is None or not operands or read.elements in operands else range(0)
 
 
 def _check_logits(units: Sequence[Unit], letters: str) -> Sequence[int]:

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from profiler.region.mining import titles
+from profiler.region.mining.attention_flow import Thread, find_attention
 from profiler.region.mining.backward_pairs import Maker, pair_backward
 from profiler.region.mining.handwritten_patterns import PATTERNS, Pattern
 from profiler.region.mining.loops import find_loops, loop_units
@@ -130,7 +131,10 @@ class _Cutter:
         parts = self._optimizer()
         parts += self._loops()
         parts += self._casts()
-        for pattern in PATTERNS:
+        for pattern in (p for p in PATTERNS if p.kind == "attention"):
+            parts += self._matches(pattern)
+        parts += self._attention()
+        for pattern in (p for p in PATTERNS if p.kind != "attention"):
             parts += self._matches(pattern)
         parts += self._tails()
         parts += self._rest()
@@ -199,6 +203,11 @@ class _Cutter:
                 at = match.end()
                 parts.append(self._take(pattern.kind, pattern.title, pattern.by_hand, chosen))
         return parts
+
+    def _attention(self) -> list[Part]:
+        """Attention that no pattern names."""
+        thread = Thread(self.all, self.busy, self.letters, [*self.taken], self.position)
+        return [self._take("attention", "attention by hand", True, places) for places in find_attention(thread)]
 
     def _tails(self) -> list[Part]:
         """A product or a convolution with the operations that follow it and read what it made."""
