@@ -1,5 +1,5 @@
-"""Attention that no sequence of operations names, found along its data: products, a softmax of what they make, a product
-that reads it.
+"""Attention that no sequence of operations names, found along its data: products, a softmax of what they make, and a
+product that reads it.
 
 Masks, biases, casts, dropout, copies of the keys' heads, and keys and values that a cache is put together of, may stand
 between: what lies on the way of the scores is the attention's, and so is what only makes a mask for it.
@@ -30,8 +30,8 @@ HEADS_MIXED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Units of one thread. every: with those that launched nothing; at: an operation's place among them. taken: those of
-    the busy that another region has, or an attention that was found before.
+    """Units of one thread. every: with those that launched nothing; at: an operation's place among them. taken: those
+    of the busy that another region has, or an attention that was found before.
     """
 
     every: Sequence[Unit]

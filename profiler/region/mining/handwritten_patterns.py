@@ -48,7 +48,7 @@ def _check_norm(units: Sequence[Unit], letters: str) -> Sequence[int]:
 
 
 def _check_attention(units: Sequence[Unit], letters: str) -> Sequence[int]:
-    """The softmax is of what the first product made, and the second reads it: as many elements, where they are known."""
+    """The softmax is of what the first product made, and the second reads it: as many elements, where known."""
     produced = outputs(units[letters.index("M")])
     at = next(i for i, symbol in enumerate(letters) if symbol in "Sb")
     read = _tensor(units[at])

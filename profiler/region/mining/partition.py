@@ -216,13 +216,12 @@ class _Cutter:
             if self.taken[i] or symbol not in "LMC":
                 continue
             tail = self._tail(i)
-            if tail:
+            if tail and symbol == "C":
+                labels = dict.fromkeys(titles.label(self.busy[j], self.letters[j]) for j in (i, *tail))
+                parts.append(self._take("convolution_tail", ", ".join(labels), False, [i, *tail]))
+            elif tail:
                 labels = list(dict.fromkeys(self._tail_label(j) for j in tail))
                 labels = [n for n in labels if n != "bias" or len(labels) == 1]
-                if symbol == "C":
-                    title = ", ".join((titles.label(self.busy[i], symbol), *labels))
-                    parts.append(self._take("convolution_tail", title, False, [i, *tail]))
-                    continue
                 title = f"GEMM with {' and '.join(filter(None, [', '.join(labels[:-1]), labels[-1]]))} tail"
                 parts.append(self._take("gemm_tail", title, False, [i, *tail]))
         return parts

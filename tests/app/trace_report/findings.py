@@ -120,9 +120,8 @@ ROWS: dict[tuple[str, str], tuple[Want, ...]] = {
         Want(r"optimizer step \(foreach\)", ("library",), "fused=True", share=0.0),
     ),
     ("timm_resnet50_*", "conv (cuDNN)"): (
-        Want("convolution", ("skip",), "channels_last and 16 bits"),
-        Want("batch norm, residual add, ReLU", ("skip", "compile")),
-        Want("batch norm, ReLU", ("skip", "compile")),
+        Want("convolution, batch norm, residual add, ReLU", ("skip", "compile")),
+        Want("convolution, batch norm, ReLU", ("skip", "compile")),
     ),
     ("timm_vit_*", "SDPA, linear"): (
         Want("SDPA attention", ("skip", "compile")),

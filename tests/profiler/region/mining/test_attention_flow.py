@@ -1,4 +1,4 @@
-"""Attention as people write it, recorded here and mined: one region with both products, whatever stands between them."""
+"""Attention as people write it, recorded here and mined: one region with both products, whatever stands between."""
 
 from __future__ import annotations
 

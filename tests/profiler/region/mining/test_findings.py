@@ -124,9 +124,10 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
         Want(r"optimizer step \(foreach\)", "_foreach_add_", 0.004, text=False),
     ),
     ("timm_resnet50_*", "conv (cuDNN)"): (
-        Want("convolution", "conv2d", 0.4, backward=True),
-        Want("batch norm, residual add, ReLU", "batch_norm add_ relu_", 0.25, backward=True, holds=".channels_last"),
-        Want("batch norm, ReLU", "batch_norm relu_", 0.15, backward=True, shapes=8),
+        Want("convolution, batch norm.*", "conv2d batch_norm", 0.9, backward=True),
+        Want("convolution, batch norm, residual add, ReLU", "conv2d batch_norm add_ relu_", 0.35, backward=True,
+             holds=".channels_last"),
+        Want("convolution, batch norm, ReLU", "conv2d batch_norm relu_", 0.5, backward=True, shapes=8),
     ),
     ("timm_vit_*", "SDPA, linear"): (
         Want("SDPA attention", "scaled_dot_product_attention", 0.08),
