@@ -17,7 +17,7 @@ FURTHER_KERNELS: Mapping[str, int] = {
     "native_layer_norm_backward": 2,
 }  # fmt: skip
 """Kernels that Inductor writes for one of these beyond the first: of a channel's numbers over all images it sums blocks,
-blocks of blocks and those, before it goes over the images again; gradients of a row's weight and bias are summed alone.
+blocks of blocks and those, before it goes over the images again; a row's weight and bias get theirs summed by themselves.
 Read off its own kernels (torch 2.11) for timm_resnet50_train_fp32 and gpt2_train_autocast_eager."""
 NUMBERED = re.compile(r"_\d+$")
 """What tells operations of one name apart in a graph."""

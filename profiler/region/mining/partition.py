@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from profiler.region.mining import titles
 from profiler.region.mining.attention_flow import Thread, find_attention
 from profiler.region.mining.backward_pairs import Maker, pair_backward
+from profiler.region.mining.compiled_pairs import in_compiled_graph, own_forward
 from profiler.region.mining.handwritten_patterns import PATTERNS, Pattern
 from profiler.region.mining.loops import find_loops, loop_units
 from profiler.region.mining.output_shapes import alike, complete, outputs, reads
@@ -349,10 +350,10 @@ def _backward(
         if maker is not None and owners and (len(maker.units) == 1 or _is_all_of(owners, maker)):
             owners[0].backward.append(unit)
             continue
-        costliest = max(maker.units, key=lambda u: u.time_us) if maker is not None else None
-        if costliest is not None:
-            makers[unit.op] = costliest
-        owner = part_of.get(costliest.op) if costliest is not None else None
+        own = None if maker is None else _own_maker(unit, maker)
+        if own is not None:
+            makers[unit.op] = own
+        owner = part_of.get(own.op) if own is not None else None
         unpaired.setdefault((unit.thread, NONE if owner is None else owner.units[0].op), []).append(unit)
     parts: list[Part] = []
     for thread in sorted(unpaired):
@@ -361,6 +362,14 @@ def _backward(
             part.makers = [makers[u.op] for u in sorted(part.units, key=lambda u: -u.time_us) if u.op in makers]
             parts.append(part)
     return parts
+
+
+def _own_maker(unit: Unit, maker: Maker) -> Unit | None:
+    """Of the units of a function with a backward of its own the one whose gradient a unit of that computes: its
+    costliest; of a compiled graph, which is a whole model, what sizes and names tell."""
+    if in_compiled_graph(unit):
+        return own_forward(unit, maker.units)
+    return max(maker.units, key=lambda u: u.time_us)
 
 
 def _is_all_of(owners: Sequence[Part], maker: Maker) -> bool:
