@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from profiler.region.language.text import MAX_SIZES
 from profiler.region.mining.dataflow import Graph, graph_of, identity, is_bound, op_written_with
 from profiler.region.mining.emit_text import Text, bind, write
 from profiler.region.mining.execution_edges import Edges, join, joined_share
@@ -264,9 +265,22 @@ def _regions(trace: Trace, calls: Sequence[_Call], steps: int, step_time: float)
         costliest = sorted(groups.items(), key=lambda item: -sum(c.part.time_us for c in item[1]))
         for m in merge([Sized(g[0].text.text, g[0].part.kind, key[:-1], g) for key, g in costliest]):
             partner = of_part.get(id(m.groups[0][0].forward), "")
-            regions.append(_region(trace, m.text, m.bindings, m.groups, steps, step_time, partner))
+            bindings, sized = (m.bindings, m.groups) if m.text else _by_operands(m.groups[0])
+            regions.append(_region(trace, m.text, bindings, sized, steps, step_time, partner))
             of_part |= {id(c.part): regions[-1].id_hint for g in m.groups for c in g}
     return tuple(sorted(regions, key=lambda r: -r.time_us_per_step))
+
+
+def _by_operands(calls: Sequence[_Call]) -> tuple[tuple[tuple[tuple[str, int], ...], ...], list[list[_Call]]]:
+    """Calls of a region without a text by what they read: without names for their sizes each is a binding of its own.
+    Beyond MAX_SIZES those that take least time are one."""
+    sized: dict[object, list[_Call]] = defaultdict(list)
+    for call in calls:
+        sized[tuple(s for u in call.part.round for a in u.args for s in a.sigs)].append(call)
+    groups = sorted(sized.values(), key=lambda g: -sum(c.part.time_us for c in g))
+    kept, rest = groups[: MAX_SIZES - 1], [c for g in groups[MAX_SIZES - 1 :] for c in g]
+    groups = [*kept, *([rest] if rest else [])]
+    return ((),) * len(groups), groups
 
 
 def _names(part: Part) -> tuple[str, ...]:

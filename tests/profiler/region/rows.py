@@ -160,8 +160,15 @@ ROWS = (
         ".channels_last",
         shapes=4,
     ),
-    Row("timm_resnet50_train_fp32", "convolution, batch norm, ReLU", "conv2d batch_norm relu_", 13, 0.15,
-        "padding=[1, 1]", shapes=4),
+    Row(
+        "timm_resnet50_train_fp32",
+        "convolution, batch norm, ReLU",
+        "conv2d batch_norm relu_",
+        13,
+        0.15,
+        "padding=[1, 1]",
+        shapes=4,
+    ),
     Row("timm_vit_base_bf16_eager", "residual add, LayerNorm", "add layer_norm", 24, 0.1),
     Row("timm_vit_base_bf16_eager", "SDPA attention", "scaled_dot_product_attention", 12, 0.05),
     Row(

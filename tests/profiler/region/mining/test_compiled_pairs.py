@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ ROWS, WIDTHS = 100, (64, 128, 32, 48)
 @pytest.fixture(scope="module")
 def mining(tmp_path_factory: pytest.TempPathFactory) -> Mining:
     """Three products of their own sizes with other operations between, compiled as one graph."""
-    weights = [torch.randn(a, b, requires_grad=True) for a, b in zip(WIDTHS, WIDTHS[1:], strict=False)]
+    weights = [torch.randn(a, b, requires_grad=True) for a, b in pairwise(WIDTHS)]
 
     def model(x: torch.Tensor) -> torch.Tensor:
         first, second, third = weights
@@ -46,7 +46,7 @@ def backward(mining: Mining, operation: str) -> list[MinedRegion]:
 
 
 def test_both_gradients_of_a_product_name_that_product(mining: Mining) -> None:
-    sizes = {tuple(sorted((ROWS, *pair))) for pair in zip(WIDTHS, WIDTHS[1:], strict=False)}
+    sizes = {tuple(sorted((ROWS, *pair))) for pair in pairwise(WIDTHS)}
     seen = []
     for region in backward(mining, "mm"):
         made = partner(mining, region)

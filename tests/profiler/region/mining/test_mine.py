@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from profiler.region.graph import patterns
 from profiler.region.graph.lowering import lower
@@ -27,6 +28,7 @@ from profiler.trace.model import NONE, Step, Trace
 from profiler.trace.read.reader import read_trace
 from tests.conftest import DATA
 from tests.profiler.region.mined import mined
+from tests.profiler.region.recording import record
 from tests.profiler.region.rows import ROWS, Row
 
 TRACES = DATA / "traces"
@@ -273,3 +275,20 @@ def test_damaged_arguments_lose_text_but_no_time(seed: int, tmp_path: Path) -> N
     total += sum(r.time_us for r in mining.rests if r.name != COPIES)
     assert total == pytest.approx(mining.kernel_time_us)
     assert any(r.missing for r in mining.regions)
+
+
+def test_products_without_a_text_are_a_binding_for_each_of_their_shapes(tmp_path: Path) -> None:
+    """A trace loses the equation of an einsum: eighteen of nine shapes are one region of nine bindings."""
+    weight = torch.randn(16, 24)
+    inputs = [torch.randn(8 * rows, 16) for rows in range(1, 10) for _ in range(rows % 3 + 1)]
+
+    def products() -> None:
+        for x in inputs:
+            torch.einsum("ij,jk->ik", x, weight)
+
+    (region,) = mine(read_trace(record(tmp_path / "t.json", products))).regions
+    assert region.text is None
+    assert (region.calls_per_step, len(region.shapes)) == (18, 9)
+    assert sum(s.calls_per_step for s in region.shapes) == 18
+    assert sum(s.time_us_per_step for s in region.shapes) == pytest.approx(region.time_us_per_step)
+    assert len({s.operands for s in region.shapes}) == 9
