@@ -12,6 +12,7 @@ from typing import Literal
 
 from app.objects.region import AnyRegion
 from app.objects.trace import AnyTrace, ComparedPart, ComparedStep, Comparison, StepTimes, Verdict
+from app.trace_report.compared_attention import masked_in_one
 from app.units import duration
 from profiler.hardware import find_device
 
@@ -56,8 +57,10 @@ def compare_traces(left: AnyTrace, right: AnyTrace, names: tuple[str, str] = ("A
     rows = [_row(a, b, margin, not reasons) for a, b in _pairs(left, right)]
     rows.sort(key=lambda row: -abs(row["change_us"]))
     step = _step(left, right, not reasons)
+    verdict = _words(rows, step, reasons)
+    masked = "" if reasons else masked_in_one(regions_of(left), regions_of(right), names)
     return {"rows": rows, "step": step, "refused": bool(reasons), "because": ", and ".join(reasons), "margin": margin,
-            "verdict": _words(rows, step, reasons)}  # fmt: skip
+            "verdict": f"{verdict} {masked}".rstrip()}  # fmt: skip
 
 
 def _reasons(left: AnyTrace, right: AnyTrace, names: tuple[str, str]) -> list[str]:

@@ -16,8 +16,8 @@ FURTHER_KERNELS: Mapping[str, int] = {
     "cudnn_batch_norm": 3, "native_batch_norm_backward": 3, "cudnn_batch_norm_backward": 3,
     "native_layer_norm_backward": 2,
 }  # fmt: skip
-"""Kernels that Inductor writes for one of these beyond the first. Of a channel's numbers over all images it sums blocks,
-blocks of those and all, before it goes over the images again; a weight's and a bias's gradients each take one more.
+"""Kernels that Inductor writes for one of these beyond the first. Of a channel's numbers over all images it sums blocks
+and blocks of those before it goes over the images again; a weight's and a bias's gradients each take one more.
 Read off its own kernels (torch 2.11) for timm_resnet50_train_fp32 and gpt2_train_autocast_eager."""
 NUMBERED = re.compile(r"_\d+$")
 """What tells operations of one name apart in a graph."""

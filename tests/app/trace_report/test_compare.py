@@ -9,6 +9,7 @@ import pytest
 from app.trace_report.compare import compare_traces
 from app.web.charts.trace_comparison import change_chart
 from tests.app import samples
+from tests.app.trace_report.reports import reported
 
 Json = dict[str, Any]
 
@@ -83,3 +84,49 @@ def test_the_chart_escapes_names_and_is_not_there_without_a_change() -> None:
     chart = change_chart(compare_traces(before, after))
     assert chart is not None and chart["figure"]["data"][0]["y"] == ["&lt;b&gt;a&lt;/b&gt;"]
     assert change_chart(compare_traces(before, before)) is None
+
+
+CAUSAL = """q: bf16[4, 32, 2048, 64]
+k: bf16[4, 8, 2048, 64]
+v: bf16[4, 8, 2048, 64]
+y = scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.125, enable_gqa=True)
+return y
+"""
+MASKED = """q: bf16[4, 32, 2048, 64]
+k: bf16[4, 32, 2048, 64]
+v: bf16[4, 32, 2048, 64]
+mask: bf16[4, 1, 2048, 2048]
+y = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.125)
+return y
+"""
+
+
+def test_a_mask_that_the_other_recording_does_without_is_said_whichever_comes_first() -> None:
+    plain, stored = trace(region("SDPA attention", 1450, "a")), trace(region("SDPA attention", 4560, "b"))
+    plain["regions"][0]["text"], stored["regions"][0]["text"] = CAUSAL, MASKED
+    for left, right, said in (
+        (plain, stored, ("A (1.45 ms)", "B (4.56 ms)")),
+        (stored, plain, ("B (1.45 ms)", "A (4.")),
+    ):
+        comparison = compare_traces(left, right)
+        assert len(comparison["rows"]) == 1
+        assert all(words in comparison["verdict"] for words in (*said, "pass is_causal=True there and no mask"))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "time_us"),
+    [(CAUSAL, CAUSAL, 4560), (MASKED, MASKED, 4560), (CAUSAL, MASKED, 1400),
+     (CAUSAL, MASKED.replace("q: bf16[4, 32, 2048", "q: bf16[4, 32, 1024"), 4560)],
+)  # fmt: skip
+def test_no_mask_is_blamed_that_both_read_or_that_costs_nothing(ours: str, theirs: str, time_us: float) -> None:
+    plain, stored = trace(region("SDPA attention", 1450, "a")), trace(region("SDPA attention", time_us, "b"))
+    plain["regions"][0]["text"], stored["regions"][0]["text"] = ours, theirs
+    assert "mask" not in compare_traces(plain, stored)["verdict"]
+
+
+def test_the_compiled_llama_is_told_that_its_attention_reads_a_mask() -> None:
+    eager, compiled = (reported(f"llama_prefill_bf16_{how}.json.gz") for how in ("eager", "compiled"))
+    comparison = compare_traces(eager, compiled, ("eager", "compiled"))
+    attention = next(r for r in comparison["rows"] if r["name"] == "SDPA attention")
+    assert attention["verdict"] == "slower"
+    assert "reads a stored mask in compiled" in comparison["verdict"]
