@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from app.trace_report.actions.listed import saved_by_region
+from app.trace_report.actions.whole_step import COMPILE
+from app.trace_report.compared_attention import masked_in_one
 from app.trace_report.launches_left import list_names
 from app.trace_report.report import report
 from app.trace_report.speedup import TOP
@@ -58,8 +60,8 @@ calls that are replaced, and CUDA graphs where launches set the pace; the larges
 host: before, after. "Host" is the step less the lead that the host had at its end, about what the host itself takes;
 that it shrinks with the launches is what the middle of the ranges goes by.
 
-| model | step, ms | all advice, ms | torch.compile on all of it, recorded, ms | launches | host, ms |
-|-|-|-|-|-|-|
+| model | step, ms | all advice, ms | torch.compile on all of it, predicted, ms | recorded, ms | launches | host, ms |
+|-|-|-|-|-|-|-|
 """
 
 
@@ -109,7 +111,8 @@ def _compiled_row(traces: Mapping[str, Json], one: str, other: str) -> str:
     gain = before["gain"]["all"]
     launches = ", ".join(f"{t['pace']['launches']:.0f}" for t in (before, after))
     host = ", ".join(_ms(t["step_parts"]["wall_us"] - t["pace"]["lead_us"]) for t in (before, after))
-    cells = [_stem(one), _ms(before["step_parts"]["wall_us"]), _span(gain["step_time_us"], 1e3)]
+    alone = next(a for a in before["actions"] if a["id"] == COMPILE)["step_time_us"]
+    cells = [_stem(one), _ms(before["step_parts"]["wall_us"]), _span(gain["step_time_us"], 1e3), _span(alone, 1e3)]
     return _line([*cells, _ms(after["step_parts"]["wall_us"]), launches, host])
 
 
@@ -122,7 +125,8 @@ def _compare_attention(before: Json, after: Json) -> str:
     )
     return (
         f"- {_stem(before['name'])}: the longest region of the compiled step is `{title}`, "
-        f"{_ms(left['time_us_per_step'])} ms; attention as written: {same}."
+        f"{_ms(left['time_us_per_step'])} ms; attention as written: {same}. "
+        f"{masked_in_one(before['regions'], after['regions'], ('the first recording', 'the compiled one'))}".rstrip()
     )
 
 
