@@ -218,8 +218,8 @@ class _Cutter:
                 continue
             tail = self._tail(i)
             if tail and symbol == "C":
-                labels = dict.fromkeys(titles.label(self.busy[j], self.letters[j]) for j in (i, *tail))
-                parts.append(self._take("convolution_tail", ", ".join(labels), False, [i, *tail]))
+                steps = dict.fromkeys(titles.label(self.busy[j], self.letters[j]) for j in (i, *tail))
+                parts.append(self._take("convolution_tail", ", ".join(steps), False, [i, *tail]))
             elif tail:
                 labels = list(dict.fromkeys(self._tail_label(j) for j in tail))
                 labels = [n for n in labels if n != "bias" or len(labels) == 1]
