@@ -55,7 +55,7 @@ def unpacked(paths: Sequence[Path]) -> Iterator[list[Path]]:
     from profiler.trace.read.members import is_archive, is_zip, traces_in
 
     with TemporaryDirectory(prefix="tritonworthy-") as folder:
-        found: list[Path] = []
+        files: list[Path] = []
         for number, path in enumerate(paths):
             made: list[Path] = []
             if path != Path("-") and path.is_file() and is_archive(path):
@@ -66,8 +66,8 @@ def unpacked(paths: Sequence[Path]) -> Iterator[list[Path]]:
                         with place.open("wb") as file:
                             file.writelines(content)
                         made.append(place)
-            found += made if len(made) > 1 or (made and is_zip(path)) else [path]
-        yield found
+            files += made if len(made) > 1 or (made and is_zip(path)) else [path]
+        yield files
 
 
 def read_trace(

@@ -96,9 +96,9 @@ def counts(record: Mapping[str, Json]) -> Counter[str]:
 
 def page(record: Json) -> str:
     """The whole document."""
-    found = counts(record["traces"])
-    total = sum(found.values())
-    words = ", ".join(f"{found[name]} {name} ({found[name] / total:.1%})" for name in JUDGED)
+    by_judgement = counts(record["traces"])
+    total = sum(by_judgement.values())
+    words = ", ".join(f"{by_judgement[name]} {name} ({by_judgement[name] / total:.1%})" for name in JUDGED)
     head = HEAD.format(largest=LARGEST, date=record["date"], counts=f"Of {total} pieces of advice: {words}.")
     return "\n".join(
         [head, *(line for name in sorted(record["traces"]) for line in _trace(name, record["traces"][name]))]
