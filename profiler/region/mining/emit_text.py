@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from profiler.region.language.program import program
 from profiler.region.language.text import parse, to_text
+from profiler.region.mining.call_arguments import Arguments, UnwritableError, literal
 from profiler.region.mining.dataflow import Flow, Graph, Statement, Value, flow
 from profiler.region.mining.inline import fold
 from profiler.region.mining.output_shapes import contiguous, same_layout
 from profiler.region.mining.partition import Part
-from profiler.region.mining.render import Arguments, UnwritableError, expression, literal
+from profiler.region.mining.render import expression
+from profiler.region.mining.render_functional import LIKELIHOODS, LOSSES
 from profiler.region.mining.units import Argument, Sig
 from profiler.region.model import FLOATING, ITEMSIZE, RegionError
 
@@ -31,6 +33,9 @@ ROLES: dict[tuple[str, str], str] = {
     ("cross_entropy_loss", "self"): "logits",
     ("cross_entropy_loss", "target"): "target", ("where", "condition"): "mask", ("masked_fill", "mask"): "mask",
     ("_grouped_mm", "offs"): "offs", ("_grouped_mm", "mat2"): "w",
+    ("embedding_bag", "weight"): "table", ("embedding_bag", "indices"): "ids", ("embedding_bag", "offsets"): "offsets",
+    ("embedding_bag", "per_sample_weights"): "w",
+    **{(loss, "target"): "target" for loss in (*LOSSES, *LIKELIHOODS)},
 }  # fmt: skip
 """(operation, argument) -> the name of an input."""
 
@@ -60,6 +65,14 @@ NO_TEXT = {
 """Kinds of parts that have no text -> why."""
 
 NO_GRADIENT = frozenset({"cos", "sin", "freqs", "mask", "mean", "var", "target"})
+"""Names of inputs that no gradient is computed for."""
+CONSTANTS_OF_LOSSES = frozenset({"target", "weight", "pos_weight"})
+"""Arguments of a loss that a model does not learn."""
+
+
+def is_bias_learned(part: Part) -> bool:
+    """Autograd summed the gradient of what was added to the scores, as it does for a bias that is broadcast."""
+    return any(u.base == "sum" and u.node.startswith(("AddBackward", "SubBackward")) for u in part.backward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,7 @@ def write(part: Part, bound: Flow) -> Text:
     try:
         region = parse(text)
         program(region)
-        return Text(to_text(region), "", tuple(writer.assumed))
+        return Text(to_text(region), "", tuple(dict.fromkeys(writer.assumed)))
     except RegionError as fault:
         return Text(None, f"the inferred region does not run: {fault.message}")
     except Exception as error:
@@ -138,8 +151,7 @@ class _Writer:
         last = self._last_reads()
         for at, statement in enumerate(self.flow.statements):
             source = self._expression(statement)
-            if statement.unit.guessed:
-                self.assumed.append(statement.unit.guessed)
+            self.assumed += [guess for guess in (statement.unit.guessed, statement.guessed) if guess]
             self._name_outputs(statement, at, last)
             targets = ", ".join(self.names[id(o)] for o in statement.outputs)
             if source != targets:
@@ -174,7 +186,7 @@ class _Writer:
         shape = ", ".join(map(str, sig.dims)) or "()"
         name = self.names[id(value)]
         text = f"{name}: {sig.dtype}[{shape}]"
-        if self.part.backward and sig.dtype in FLOATING and name.rstrip("0123456789") not in NO_GRADIENT:
+        if self._takes_gradient(value):
             text += ".requires_grad"
         if sig.strides is not None and sig.dims and not same_layout(sig.dims, sig.strides, contiguous(sig.dims)):
             rest = sig.dims[1:]
@@ -188,11 +200,22 @@ class _Writer:
                 text += f".below({value.below})"
         return text
 
+    def _takes_gradient(self, value: Value) -> bool:
+        """A floating-point input of a region with a backward, unless it is a constant of the model or of the loss."""
+        name = self.names[id(value)].rstrip("0123456789")
+        if not self.part.backward or value.sig.dtype not in FLOATING or name in NO_GRADIENT:
+            return False
+        if self.part.kind == "attention" and name == "bias":
+            return is_bias_learned(self.part)
+        statement, argument = self._first_reader(value)
+        return statement.unit.base not in (*LOSSES, *LIKELIHOODS) or argument not in CONSTANTS_OF_LOSSES
+
+    def _first_reader(self, value: Value) -> tuple[Statement, str]:
+        return next((s, n) for s in self.flow.statements for n, vs in s.operands.items() if any(v is value for v in vs))
+
     def _name_inputs(self) -> None:
         for value in self.flow.inputs:
-            statement, argument = next(
-                (s, n) for s in self.flow.statements for n, vs in s.operands.items() if any(v is value for v in vs)
-            )
+            statement, argument = self._first_reader(value)
             name = self._role(statement, argument, value)
             used_names = set(self.names.values())
             number = 2

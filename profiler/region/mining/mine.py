@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from profiler.region.mining.dataflow import Graph, graph_of, identity, is_bound, op_written_with
-from profiler.region.mining.emit_text import Text, bind, write
+from profiler.region.mining.emit_text import Text, bind, is_bias_learned, write
 from profiler.region.mining.execution_edges import Edges, join, joined_share
 from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.partition import Part, partition
@@ -224,7 +224,7 @@ def _calls(trace: Trace, step_units: Units, edges: Edges | None) -> list[_Call]:
         if isinstance(bound, Text):
             calls.append(_Call(part, bound, forward))
             continue
-        key = (part.title, part.letters, bool(part.backward), identity(bound))
+        key = (part.title, part.letters, bool(part.backward), is_bias_learned(part), identity(bound))
         if key not in texts:
             texts[key] = write(part, bound)
         calls.append(_Call(part, texts[key], forward))
@@ -248,6 +248,7 @@ def _infer(threads: Iterable[Sequence[Unit]], step_parts: Sequence[Part]) -> Edg
     return Edges(
         {slot: source for edges in inferred for slot, source in edges.sources.items()},
         {slot: key for edges in inferred for slot, key in edges.outside.items()},
+        guesses={op: guess for edges in inferred for op, guess in edges.guesses.items()},
     )
 
 

@@ -107,7 +107,8 @@ ALLOWED = (
         _foreach_maximum_ _foreach_reciprocal_ _foreach_pow _fused_adam_ _fused_adamw_ _fused_sgd_
         _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention_backward
         _scaled_dot_product_efficient_attention_backward threshold_backward native_layer_norm_backward
-        native_batch_norm_backward cudnn_batch_norm_backward max_pool2d_with_indices_backward tensordot""".split()
+        native_batch_norm_backward cudnn_batch_norm_backward max_pool2d_with_indices_backward tensordot
+        embedding_bag nll_loss_nd nll_loss2d im2col""".split()
     )
 ) - {"detach_", "is_pinned", "pin_memory", "set_data"}
 """What may run on meta tensors: a trace names operations, and anybody can write a trace."""
@@ -141,10 +142,9 @@ def _call(name: str, args: tuple[Argument, ...], wanted_overload: str) -> Call |
 def _overloads(packet: OpOverloadPacket, arity: int) -> list[tuple[FunctionSchema, OpOverload]]:
     overloads = []
     for label in packet.overloads():  # type: ignore[no-untyped-call]
-        if "out" in label.split("_"):
-            continue
         overload = getattr(packet, label)
-        if len(overload._schema.arguments) == arity:
+        arguments = overload._schema.arguments
+        if len(arguments) == arity and not any(a.is_out for a in arguments):
             overloads.append((overload._schema, overload))
     return overloads
 
@@ -332,6 +332,20 @@ def _infer_put(unit: Unit) -> None:
     unit.guessed = f"an index of {size} elements along dimension 0, after the values"
 
 
+def without_out(unit: Unit) -> tuple[Argument, ...]:
+    """The arguments but for the tensors that a form with `out` writes into: compiled code calls those."""
+    name, args = unit.name, unit.args
+    if not unit.aten or not args or args[-1].kind != "tensor" or call(name, args) is not None:
+        return args
+    packet = getattr(torch.ops.aten, name, None)
+    for label in packet.overloads() if isinstance(packet, OpOverloadPacket) else ():  # type: ignore[no-untyped-call]
+        schema = getattr(packet, label)._schema
+        written = sum(a.is_out for a in schema.arguments)
+        if 0 < written < len(args) == len(schema.arguments) and call(name, args[:-written]) is not None:
+            return args[:-written]
+    return args
+
+
 LIST_WINDOW = 60
 """Units looked back over for the dtype of a list's members."""
 
@@ -342,8 +356,7 @@ def complete(units: Sequence[Unit]) -> None:
     Units of one thread, in order; changes their args.
     """
     for at, unit in enumerate(units):
-        if unit.aten and len(unit.args) > 2 and unit.args[-1].kind == "tensor" and call(unit.name, unit.args) is None:
-            unit.args = unit.args[:-1]  # compiled code calls the forms that write into `out`
+        unit.args = without_out(unit)
         if unit.name == "index" and unit.args:
             _infer_indexed(unit, units[at + 1 : at + 1 + READERS])
         elif unit.base in ("index_put", "_index_put_impl") and len(unit.args) >= 4:

@@ -70,9 +70,14 @@ def partition(trace: Trace, step_units: Units) -> list[Part]:
     accumulated = [u for u in step_units.units if u.kernels and _accumulates(trace, u)]
     accumulated_ops = {u.op for u in accumulated}
     threads: dict[int, list[Unit]] = {}
+    backward: dict[int, list[Unit]] = {}
     for unit in step_units.units:
-        if not unit.backward and unit.op not in accumulated_ops:
+        if unit.backward:
+            backward.setdefault(unit.thread, []).append(unit)
+        elif unit.op not in accumulated_ops:
             threads.setdefault(unit.thread, []).append(unit)
+    for units in backward.values():
+        complete(units)
     views: list[tuple[Unit, Part]] = []
     for thread in sorted(threads):
         complete(threads[thread])
