@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from profiler.region.language.program import program
@@ -11,6 +12,7 @@ from profiler.region.language.text import parse, to_text
 from profiler.region.mining.call_arguments import Arguments, UnwritableError, literal
 from profiler.region.mining.dataflow import Flow, Graph, Statement, Value, flow
 from profiler.region.mining.inline import fold
+from profiler.region.mining.many_tensors import Gradients, write_many
 from profiler.region.mining.output_shapes import contiguous, same_layout
 from profiler.region.mining.partition import Part
 from profiler.region.mining.render import expression
@@ -55,8 +57,6 @@ NAMES = {
 """letter -> the name of an intermediate; others are z."""
 
 NO_TEXT = {
-    "optimizer": "an optimizer step over many parameter tensors is not written as a region",
-    "accumulation": "gradients added to many tensors are not written as a region",
     "expert_loop": "which tokens each expert gets depends on the data, so the sizes differ from call to call",
     "recurrence": "which of its equal tensors each round reads is not recorded: write the loop down by hand",
     "compiled": "a compiled kernel has no region",
@@ -116,9 +116,28 @@ def bind(part: Part, graph: Graph) -> Flow | Text:
 
 def write(part: Part, bound: Flow) -> Text:
     """The text of one part; never raises for what a trace holds."""
-    try:
+
+    def written() -> tuple[str, Sequence[str]]:
         writer = _Writer(part, bound)
-        text = fold(writer.text())
+        return fold(writer.text()), writer.assumed
+
+    return _checked(part, written)
+
+
+def write_over_many(part: Part, gradients: Gradients) -> Text:
+    """The text of a part that `many_tensors` writes; never raises for what a trace holds."""
+
+    def written() -> tuple[str, Sequence[str]]:
+        made = write_many(part, gradients)
+        return made.text, made.assumed
+
+    return _checked(part, written)
+
+
+def _checked(part: Part, written: Callable[[], tuple[str, Sequence[str]]]) -> Text:
+    """What `written` gives, (text, what it assumes), where it parses and runs on fakes; else why there is no text."""
+    try:
+        text, assumed = written()
     except UnwritableError as lack:
         return Text(None, str(lack))
     except ODD as odd:
@@ -128,7 +147,7 @@ def write(part: Part, bound: Flow) -> Text:
     try:
         region = parse(text)
         program(region)
-        return Text(to_text(region), "", tuple(dict.fromkeys(writer.assumed)))
+        return Text(to_text(region), "", tuple(dict.fromkeys(assumed)))
     except RegionError as fault:
         return Text(None, f"the inferred region does not run: {fault.message}")
     except Exception as error:

@@ -153,15 +153,20 @@ class _Cutter:
         return Part(kind, title, by_hand, [self.busy[i] for i in chosen], letters=letters)
 
     def _optimizer(self) -> list[Part]:
-        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own."""
+        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own, and so
+        is what unscales the gradients of a scaled loss.
+        """
         chosen = [i for i, s in enumerate(self.letters) if s == OPTIMIZER]
+        scaling = [i for i in chosen if "_amp_" in self.busy[i].name]
+        parts = [self._take("optimizer", "loss scaling (foreach)", False, scaling)] if scaling else []
+        chosen = [i for i in chosen if not self.taken[i]]
         inside = [i for i in chosen if self.busy[i].optimizer]
         if not inside:
-            return self._updates(chosen, "optimizer step ({})")
+            return parts + self._updates(chosen, "optimizer step ({})")
         outside = [i for i in chosen if not self.busy[i].optimizer]
         clips = any("_norm" in self.busy[i].name for i in outside)
         other = "gradient clipping ({})" if clips else "over many tensors ({})"
-        return self._updates(inside, "optimizer step ({})") + self._updates(outside, other)
+        return parts + self._updates(inside, "optimizer step ({})") + self._updates(outside, other)
 
     def _updates(self, chosen: Sequence[int], title: str) -> list[Part]:
         if not chosen:

@@ -90,8 +90,8 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
     ),
     ("gpt2_train_*", "autocast casts"): (Want("autocast cast", "to", 0.03, holds=".to(bf16)", backward=True),),
     ("gpt2_train_*", "AdamW"): (
-        Want(r"optimizer step \(fused\)", "_fused_adamw_", 0.01, text=False, where="gpt2_train_autocast_eager"),
-        Want(r"optimizer step \(foreach\)", "_foreach_addcdiv_", 0.03, text=False, where="*_stack"),
+        Want(r"optimizer step \(fused\)", "_fused_adamw_", 0.01, holds="p: f32[81912576]", where="gpt2_train_autocast_eager"),
+        Want(r"optimizer step \(foreach\)", "_foreach_addcdiv_", 0.03, holds="addcdiv(p, m, d", where="*_stack"),
     ),
     ("bert_train_varlen_*", "the same regions at six"): (
         Want("dropout, residual add, LayerNorm", "dropout add layer_norm", 0.08, holds="sizes[", backward=True,
@@ -114,14 +114,14 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
         Want("attention by hand", "matmul add_ _safe_softmax dropout matmul", 0.3, holds="bias: bf16[1, 8,",
              backward=True),
         Want("RMSNorm by hand", "pow mean add rsqrt mul mul", 0.1, backward=True, shapes=2),
-        Want(r"optimizer step \(foreach\)", "_foreach_addcdiv_", 0.07, text=False),
+        Want(r"optimizer step \(foreach\)", "_foreach_addcdiv_", 0.07, holds="addcdiv(p, m, d"),
     ),
     ("timm_convnext_*", "depthwise 7x7"): (
         Want("depthwise convolution", "conv2d", 0.2, backward=True, holds="groups=384"),
         Want("LayerNorm", "layer_norm", 0.15, backward=True, shapes=5),
         Want(".*GELU.*", "linear gelu", 0.15, backward=True),
         Want("layer scale, residual add.*", "mul add", 0.12, backward=True, shapes=3),
-        Want(r"optimizer step \(foreach\)", "_foreach_add_", 0.004, text=False),
+        Want(r"optimizer step \(foreach\)", "_foreach_add_", 0.004, holds="p: f32[28589128]"),
     ),
     ("timm_resnet50_*", "conv (cuDNN)"): (
         Want("convolution", "conv2d", 0.4, backward=True),
