@@ -402,7 +402,6 @@ def _advice(on: Verdict, objective: str) -> Advice:
     if why == "launch-bound" and case.facts.gpu_idle_share is not None:
         region = None  # graphs speed up the step, by what its launches cost; no part of that is this region's alone
     words = wording.write(case, {c.name: c for c in criteria}, chosen.alternative, why, region)
-    shape = case.facts.heaviest
     return Advice(
         tool=chosen.tool,
         mode=chosen.alternative.mode if chosen.tool != "skip" else "default",
@@ -413,11 +412,21 @@ def _advice(on: Verdict, objective: str) -> Advice:
         alternatives=tuple(o.alternative for o in judged),
         region_speedup=region,
         step_speedup=step_speedup(region, case.share),
-        floor_us=floor_us(without_hidden(shape.cost, case.facts.hidden_share), case.device) if shape else None,
+        floor_us=_floor_us(case),
         device=case.device.name,
         notes=(*words.notes, *(MEMORY_NOTE if objective == "memory" else ())),
         worth_installing=_worth_installing(on, objective),
     )
+
+
+def _floor_us(case: Case) -> float | None:
+    """The least that the device needs for one call, averaged over the calls of all sizes as predicted times are."""
+    facts = case.facts
+    floors = [(s.calls, floor_us(without_hidden(s.cost, facts.hidden_share), case.device)) for s in facts.shapes]
+    if not floors:
+        return None
+    calls = sum(c for c, _ in floors)
+    return sum(c * f for c, f in floors) / calls if calls else max(f for _, f in floors)
 
 
 def _worth_installing(on: Verdict, objective: str) -> tuple[WorthInstalling, ...]:

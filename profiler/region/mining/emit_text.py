@@ -32,6 +32,11 @@ ROLES: dict[tuple[str, str], str] = {
     **{(f"_scaled_dot_product_{backend}_attention", argument): name
        for backend in ("flash", "cudnn", "efficient")
        for argument, name in {"query": "q", "key": "k", "value": "v", "attn_bias": "mask"}.items()},
+    **{(f"_scaled_dot_product_{backend}_attention_backward", argument): name
+       for backend in ("flash", "cudnn", "efficient")
+       for argument, name in {
+           "grad_out": "grad", "grad_out_": "grad", "query": "q", "key": "k", "value": "v", "attn_bias": "mask",
+           "out": "out", "logsumexp": "lse", "philox_seed": "seed", "philox_offset": "offset"}.items()},
     ("cross_entropy_loss", "self"): "logits",
     ("cross_entropy_loss", "target"): "target", ("where", "condition"): "mask", ("masked_fill", "mask"): "mask",
     ("_grouped_mm", "offs"): "offs", ("_grouped_mm", "mat2"): "w",
@@ -172,7 +177,10 @@ class _Writer:
             source = self._expression(statement)
             self.assumed += [guess for guess in (statement.unit.guessed, statement.guessed) if guess]
             self._name_outputs(statement, at, last)
-            targets = ", ".join(self.names[id(o)] for o in statement.outputs)
+            names = [self.names[id(o)] for o in statement.outputs]
+            for place in statement.call.undefined if len(names) == len(statement.call.outputs) else ():
+                names.insert(place, "none")
+            targets = ", ".join(names)
             if source != targets:
                 lines.append(f"{targets} = {source}")
             if statement.own:

@@ -38,6 +38,7 @@ class Call:
     """One operation with its arguments by schema name. defaults: the names whose value is the schema's default.
 
     gives: for each output the argument that it is ("" where it is a new tensor): `x.to(x.dtype)` gives x itself.
+    undefined: places among the results that are no tensor: a gradient that nobody asked for.
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class Call:
     gives: tuple[str, ...] = ()
     overload: str = ""
     changes: bool = False  # the schema marks an argument as written to
+    undefined: tuple[int, ...] = ()
 
 
 UNRECORDED: Mapping[str, object] = {
@@ -133,8 +135,10 @@ def _call(name: str, args: tuple[Argument, ...], wanted_overload: str) -> Call |
         results = _outputs(name, overload, schema, bound)
         label, changes = schema.overload_name or "default", schema.is_mutable
         if results is not None:
-            outputs, gives = tuple(s for s, _ in results), tuple(g for _, g in results)
-            return Call(names, bound, defaults, outputs, True, gives, label, changes)
+            tensors = [r for r in results if r is not None]
+            outputs, gives = tuple(s for s, _ in tensors), tuple(g for _, g in tensors)
+            undefined = tuple(i for i, r in enumerate(results) if r is None)
+            return Call(names, bound, defaults, outputs, True, gives, label, changes, undefined)
         fallback = fallback or Call(names, bound, defaults, (), False, (), label, changes)
     return fallback
 
@@ -166,8 +170,10 @@ def _fits(argument: Argument, kind: str, may_lack_tensors: bool) -> bool:
 
 def _outputs(
     name: str, overload: OpOverload, schema: FunctionSchema, bound: Mapping[str, Argument]
-) -> tuple[tuple[Sig, str], ...] | None:  # fmt: skip
-    """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
+) -> tuple[tuple[Sig, str] | None, ...] | None:  # fmt: skip
+    """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run, and for
+    an output that is no tensor.
+    """
     if name in ATTENTION:
         return _attention(bound)
     positional: list[object] = []
@@ -188,6 +194,8 @@ def _outputs(
                     value = None
                 elif item.has_default_value():
                     value = item.default_value
+                elif str(item.type) == "Tensor" and name.endswith("_backward"):
+                    value = None  # undefined: a bias or lengths that the forward had none of
                 else:
                     return None
             else:
@@ -217,8 +225,10 @@ def _outputs(
     results = [result] if isinstance(result, torch.Tensor) else result
     if not isinstance(results, tuple | list):
         return None
-    tensors = [r for r in results if isinstance(r, torch.Tensor)]
-    return tuple((_sig(r), next((name for t, name in inputs if t is r), "")) for r in tensors)
+    return tuple(
+        (_sig(r), next((name for t, name in inputs if t is r), "")) if isinstance(r, torch.Tensor) else None
+        for r in results
+    )
 
 
 def _value(argument: Argument, kind: str, name: str) -> object:
@@ -332,6 +342,19 @@ def _infer_put(unit: Unit) -> None:
     unit.guessed = f"an index of {size} elements along dimension 0, after the values"
 
 
+SEEDS = frozenset({"philox_seed", "philox_offset"})
+"""Tensors of one number, which a trace cannot tell from Python's."""
+
+
+def _with_seeds(unit: Unit) -> tuple[Argument, ...]:
+    packet = getattr(torch.ops.aten, unit.name, None)
+    schema = packet.default._schema if isinstance(packet, OpOverloadPacket) else None
+    if schema is None or len(schema.arguments) != len(unit.args):
+        return unit.args
+    number = Argument("tensor", (Sig("i64", (), ()),))
+    return tuple(number if s.name in SEEDS else a for a, s in zip(unit.args, schema.arguments, strict=True))
+
+
 def without_out(unit: Unit) -> tuple[Argument, ...]:
     """The arguments but for the tensors that a form with `out` writes into: compiled code calls those."""
     name, args = unit.name, unit.args
@@ -357,6 +380,8 @@ def complete(units: Sequence[Unit]) -> None:
     """
     for at, unit in enumerate(units):
         unit.args = without_out(unit)
+        if unit.base.endswith("attention_backward"):
+            unit.args = _with_seeds(unit)
         if unit.name == "index" and unit.args:
             _infer_indexed(unit, units[at + 1 : at + 1 + READERS])
         elif unit.base in ("index_put", "_index_put_impl") and len(unit.args) >= 4:

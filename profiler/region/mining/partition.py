@@ -153,7 +153,7 @@ class _Cutter:
         return Part(kind, title, by_hand, [self.busy[i] for i in chosen], letters=letters)
 
     def _optimizer(self) -> list[Part]:
-        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own, and so
+        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own, as
         is what unscales the gradients of a scaled loss.
         """
         chosen = [i for i, s in enumerate(self.letters) if s == OPTIMIZER]

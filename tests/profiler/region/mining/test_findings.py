@@ -90,7 +90,8 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
     ),
     ("gpt2_train_*", "autocast casts"): (Want("autocast cast", "to", 0.03, holds=".to(bf16)", backward=True),),
     ("gpt2_train_*", "AdamW"): (
-        Want(r"optimizer step \(fused\)", "_fused_adamw_", 0.01, holds="p: f32[81912576]", where="gpt2_train_autocast_eager"),
+        Want(r"optimizer step \(fused\)", "_fused_adamw_", 0.01, holds="p: f32[81912576]",
+             where="gpt2_train_autocast_eager"),
         Want(r"optimizer step \(foreach\)", "_foreach_addcdiv_", 0.03, holds="addcdiv(p, m, d", where="*_stack"),
     ),
     ("bert_train_varlen_*", "the same regions at six"): (

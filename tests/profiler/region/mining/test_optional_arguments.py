@@ -19,7 +19,7 @@ from profiler.region.mining.output_shapes import ALLOWED
 from profiler.region.mining.render import METHODS_OF_DIM, OPERATORS, REDUCTIONS, SPECIAL, VIEWS
 from profiler.trace.read.reader import read_trace
 from tests.profiler.region.recording import record
-from tests.profiler.trace.files import kernel, launch, op, written
+from tests.profiler.trace.files import annotation, kernel, launch, op, written
 
 IMAGE, ROWS, CHANNELS = torch.randn(8, 16, 10, 10), torch.randn(32, 64), torch.rand(16)
 SIGNAL, CLASSES, SHARES = torch.randn(8, 16, 20), torch.rand(64), torch.rand(32, 64)
@@ -121,11 +121,7 @@ SIZES = [(64, 32 * (1 + i % 3), 96 * (1 + i // 3)) for i in range(9)]
 
 def test_products_of_a_compiled_backward_are_told_apart_by_their_sizes(tmp_path: Path) -> None:
     """34 products of nine shapes, each written into a buffer: nine bindings, with their own calls and times."""
-    events: list[dict[str, object]] = [
-        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i}", "pid": 1, "tid": 1, "ts": 4e4 * i,
-         "dur": 4e4}
-        for i in range(2)
-    ]  # fmt: skip
+    events = [annotation(f"ProfilerStep#{i}", 4e4 * i, 4e4) for i in range(2)]
     for step in range(2):
         events.append(op("CompiledFunctionBackward", 4e4 * step + 1, 39_000))
         for i in range(34):
@@ -185,3 +181,53 @@ def test_which_of_equal_tensors_is_read_is_said_to_be_assumed(tmp_path: Path) ->
     assert any("equal tensors" in note for note in notes), notes
     regions = mined(tmp_path / "u.json", lambda x: torch.exp(x) - torch.sin(x), ROWS)
     assert [a for r in regions for a in r.assumed] == ["which of its equal operands is which in sub"]
+
+
+BF16, F32 = "c10::BFloat16", "float"
+HEADS, SUMS = [4, 16, 1024, 64], [4, 16, 1024, 1]
+ATTENTION_BACKWARDS: dict[str, list[tuple[list[int], str, str]]] = {
+    "cudnn": [(HEADS, BF16, "")] * 5 + [(SUMS, F32, "")] + [([], "long int", "")] * 2 + [([], "", "")] * 3
+    + [([], "Scalar", "1024"), ([], "Scalar", "1024"), ([], "Scalar", "0."), ([], "Scalar", "True"), ([], "", "")],
+    "flash": [(HEADS, BF16, "")] * 5 + [(SUMS[:3], F32, ""), ([], "", ""), ([], "", "")]
+    + [([], "Scalar", "1024"), ([], "Scalar", "1024"), ([], "Scalar", "0."), ([], "Scalar", "True")]
+    + [([], "unsigned long", ""), ([], "unsigned long", ""), ([], "Scalar", "0.125")],
+    "efficient": [(HEADS, BF16, "")] * 4 + [([], "", ""), (HEADS, BF16, ""), (SUMS[:3], F32, "")]
+    + [([], "long int", "")] * 2 + [([], "Scalar", "0."), ([], "ScalarList", "[True, True, True, False]")]
+    + [([], "Scalar", "False"), ([], "", "")],
+}  # fmt: skip
+"""What a trace of compiled code records of the backward, by backend: sizes, type, value."""
+
+
+@pytest.mark.parametrize("backend", ATTENTION_BACKWARDS)
+def test_the_backward_of_a_librarys_attention_is_a_text(backend: str, tmp_path: Path) -> None:
+    """In compiled code it stands alone; what its forward had none of is undefined, and seeds are tensors."""
+    name = f"aten::_scaled_dot_product_{backend}_attention_backward"
+    sizes, types, values = (list(column) for column in zip(*ATTENTION_BACKWARDS[backend], strict=True))
+    fields = {"Input Dims": sizes, "Input type": types, "Concrete Inputs": values}
+    events: list[dict[str, object]] = []
+    for step in range(2):
+        at = 1e4 * step
+        events += [annotation(f"ProfilerStep#{step}", at, 1e4), op("CompiledFunctionBackward", at + 1, 5_000)]
+        events += [op(name, at + 10, 50, **fields), launch(at + 20, step + 1), kernel(at + 60, 90, step + 1)]
+    (region,) = mine(read_trace(written(tmp_path, json.dumps({"traceEvents": events})))).regions
+    assert region.text is not None, region.missing
+    inputs = {i.name: (i.dtype, i.shape) for i in parse(region.text).inputs}
+    assert {n: inputs[n] for n in ("grad", "q", "k", "v", "out")} == dict.fromkeys(
+        ("grad", "q", "k", "v", "out"), ("bf16", tuple(HEADS))
+    )
+    assert inputs["seed"] == inputs["offset"] == ("i64", ())
+
+
+def test_a_gradient_that_nobody_asked_for_keeps_its_place(tmp_path: Path) -> None:
+    """A convolution's backward without that of the image: weights' and bias' gradients are the second and third."""
+    grad, x, w = torch.randn(2, 8, 10, 10), torch.randn(2, 4, 10, 10), torch.randn(8, 4, 3, 3)
+    rest = ([8], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [False, True, True])
+
+    def backward(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> None:
+        torch.ops.aten.convolution_backward(grad, x, w, *rest)
+
+    (region,) = mined(tmp_path / "t.json", backward, grad, x, w)
+    assert region.text is not None, region.missing
+    _, weight, bias = torch.ops.aten.convolution_backward(grad, x, w, *rest)
+    results = program(parse(region.text)).module(grad, x, w)
+    torch.testing.assert_close(list(results), [weight, bias])
