@@ -218,6 +218,8 @@ def _choose(
             return (keep if no_triton(case.device) else graphs), "launch-bound"
         if not alone:
             return keep, kernel_problem.name
+    if case.facts.compiled:
+        return keep, "already"
     admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _choose_unseen(admitted, keep, criteria, case)
@@ -253,7 +255,7 @@ def _choose_unseen(
     admitted: Sequence[Option], keep: Option, criteria: Mapping[str, Criterion], case: Case
 ) -> tuple[Option, str]:
     """Without times: the sources' order. What is the library's stays; a call; Triton where all three hold; compile."""
-    if case.facts.compiled or runs_on_library(case.covers) is not None:
+    if runs_on_library(case.covers) is not None:
         return keep, "already"
     by_tool = {tool: [o for o in admitted if o.tool == tool] for tool in EFFORT_ORDER}
     fuses = {c.candidate for c in case.covers if c.verdict == COMPILE_COVERS}

@@ -51,8 +51,9 @@ def _row(name: str, kernels_us: float, text_us: float, rest_us: float = 0.0, *la
 
 
 def test_the_share_with_a_text_is_of_kernel_time_and_traces_count_alike() -> None:
+    lacks = Lack("no sizes", 400.0, ("GEMM", "GEMM", "sum")), Lack("odd", 4.0, ("add",))
     rows = [
-        _row("half.json.gz", 1_000.0, 500.0, 0.0, Lack("no sizes", 400.0, ("GEMM", "GEMM", "sum")), Lack("odd", 4.0, ("add",))),
+        _row("half.json.gz", 1_000.0, 500.0, 0.0, *lacks),
         _row("graph.json.gz", 9_000.0, 0.0, 9_000.0), _row("none.json", 0.0, 0.0),
     ]  # fmt: skip
     lines = table(rows).splitlines()

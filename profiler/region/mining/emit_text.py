@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from profiler.region.language.program import program
 from profiler.region.language.text import parse, to_text
 from profiler.region.mining.call_arguments import Arguments, UnwritableError, literal
+from profiler.region.mining.compiled_kernels import write_compiled
 from profiler.region.mining.dataflow import Flow, Graph, Statement, Value, flow
 from profiler.region.mining.inline import fold
 from profiler.region.mining.many_tensors import Gradients, write_many
@@ -64,7 +65,6 @@ NAMES = {
 NO_TEXT = {
     "expert_loop": "which tokens each expert gets depends on the data, so the sizes differ from call to call",
     "recurrence": "which of its equal tensors each round reads is not recorded: write the loop down by hand",
-    "compiled": "a compiled kernel has no region",
     "communication": "a communication kernel has no region",
 }
 """Kinds of parts that have no text -> why."""
@@ -137,6 +137,11 @@ def write_over_many(part: Part, gradients: Gradients) -> Text:
         return made.text, made.assumed
 
     return _checked(part, written)
+
+
+def write_kernel(part: Part) -> Text:
+    """The text of a kernel of torch.compile; never raises for what a trace holds."""
+    return _checked(part, lambda: write_compiled(part))
 
 
 def _checked(part: Part, written: Callable[[], tuple[str, Sequence[str]]]) -> Text:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from profiler.region.mining.dataflow import Graph, graph_of, identity, is_bound, op_written_with
-from profiler.region.mining.emit_text import Text, bind, is_bias_learned, write, write_over_many
+from profiler.region.mining.emit_text import Text, bind, is_bias_learned, write, write_kernel, write_over_many
 from profiler.region.mining.execution_edges import Edges, join, joined_share
 from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.many_tensors import Gradients, gradients_of, is_over_many
@@ -218,6 +218,9 @@ def _calls(trace: Trace, step_units: Units, edges: Edges | None, gradients: Grad
         forward = _forward(part, graphs, owner)
         if is_over_many(part):
             calls.append(_Call(part, write_over_many(part, gradients), forward))
+            continue
+        if part.kind == "compiled":
+            calls.append(_Call(part, write_kernel(part), forward))
             continue
         graph = next((g for g in graphs if is_bound(part, g)), graphs[-1])
         if not is_bound(part, graph) and part.units[0].backward and len(part.units) > 1 and not part.period:

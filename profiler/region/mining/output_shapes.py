@@ -342,6 +342,8 @@ def _infer_put(unit: Unit) -> None:
     unit.guessed = f"an index of {size} elements along dimension 0, after the values"
 
 
+NORMALISED = frozenset({"layer_norm", "native_layer_norm", "rms_norm"})
+"""Norms over as many elements as their weight has, whatever a trace before torch 2.0 leaves out."""
 SEEDS = frozenset({"philox_seed", "philox_offset"})
 """Tensors of one number, which a trace cannot tell from Python's."""
 
@@ -382,6 +384,8 @@ def complete(units: Sequence[Unit]) -> None:
         unit.args = without_out(unit)
         if unit.base.endswith("attention_backward"):
             unit.args = _with_seeds(unit)
+        if unit.base in NORMALISED and len(unit.args) > 2 and unit.args[1].kind == "none" and unit.args[2].sigs:
+            unit.args = (unit.args[0], Argument("value", (), unit.args[2].sigs[0].dims), *unit.args[2:])
         if unit.name == "index" and unit.args:
             _infer_indexed(unit, units[at + 1 : at + 1 + READERS])
         elif unit.base in ("index_put", "_index_put_impl") and len(unit.args) >= 4:

@@ -231,3 +231,15 @@ def test_a_gradient_that_nobody_asked_for_keeps_its_place(tmp_path: Path) -> Non
     _, weight, bias = torch.ops.aten.convolution_backward(grad, x, w, *rest)
     results = program(parse(region.text)).module(grad, x, w)
     torch.testing.assert_close(list(results), [weight, bias])
+
+
+def test_a_norms_sizes_are_its_weights_where_a_trace_has_no_numbers(tmp_path: Path) -> None:
+    """Traces before torch 2.0 have tensors' sizes and no numbers."""
+    path = record(tmp_path / "t.json", lambda x, w, b: F.layer_norm(x, (64,), w, b), ROWS, CLASSES, CLASSES)
+    document = json.loads(path.read_text())
+    for event in document["traceEvents"]:
+        event.get("args", {}).pop("Concrete Inputs", None)
+    (region,) = mine(read_trace(written(tmp_path, json.dumps(document)))).regions
+    assert region.text is not None, region.missing
+    (result,) = program(parse(region.text)).module(ROWS, CLASSES, CLASSES)
+    torch.testing.assert_close(result, F.layer_norm(ROWS, (64,), CLASSES, CLASSES))
