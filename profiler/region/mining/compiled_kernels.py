@@ -35,14 +35,14 @@ def operations_of(name: str) -> frozenset[str] | None:
     """The operations in a kernel's name without views; None where some are not known here."""
     match = NAME.match(name)
     rest = match[1] if match else ""
-    found: set[str] = set()
+    present: set[str] = set()
     while rest:
         operation = next((o for o in OPERATIONS if rest == o or rest.startswith(f"{o}_")), None)
         if operation is None:
             return None
-        found.add(operation)
+        present.add(operation)
         rest = rest[len(operation) + 1 :]
-    return frozenset(found - VIEWS) or None
+    return frozenset(present - VIEWS) or None
 
 
 @dataclass(frozen=True, slots=True)

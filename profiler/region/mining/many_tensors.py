@@ -106,14 +106,14 @@ def _step(part: Part, gradients: Gradients) -> Written:
         code, assumed = FUSED[fused[0].name](fused[0].args)
         return _of_state(code, assumed, _size(part, [u.args[0] for u in fused], gradients))
     period = _period(names)
-    found = sections(names[:period])
-    if found is None:
+    recipes = sections(names[:period])
+    if recipes is None:
         raise UnwritableError("which optimizer this is, its operations do not tell")
-    steps = [r for r in found if r in STEPS]
-    if len({r.name for r in steps}) > 1 or (steps and len(steps) < len(found) and len(steps) > 1):
+    steps = [r for r in recipes if r in STEPS]
+    if len({r.name for r in steps}) > 1 or (steps and len(steps) < len(recipes) and len(steps) > 1):
         raise UnwritableError("groups of parameters are stepped differently, and which belong to which is not recorded")
-    size = _size(part, [u.args[0] for u in _firsts(units, found, period)], gradients)
-    code, assumed = _code(units, found)
+    size = _size(part, [u.args[0] for u in _firsts(units, recipes, period)], gradients)
+    code, assumed = _code(units, recipes)
     which = [f"which list each operation takes, as {r.name} does" for r in steps[:1] if len(r.lines) > 1]
     return _of_state(code, [*which, *assumed], size)
 
@@ -147,19 +147,19 @@ def _period(names: Sequence[str]) -> int:
     return next(p for p in range(1, size + 1) if size % p == 0 and list(names[:p]) * (size // p) == list(names))
 
 
-def _firsts(units: Sequence[Unit], found: Sequence[Recipe], period: int) -> list[Unit]:
+def _firsts(units: Sequence[Unit], recipes: Sequence[Recipe], period: int) -> list[Unit]:
     """Of each round the operation whose first tensors tell how many elements it is over."""
-    step = next((r for r in found if r in STEPS), found[0])
-    before = sum(len(r.lines) for r in found[: list(found).index(step)])
+    step = next((r for r in recipes if r in STEPS), recipes[0])
+    before = sum(len(r.lines) for r in recipes[: list(recipes).index(step)])
     at = before + next((i for i, line in enumerate(step.lines) if line.code[0] in "pgmv"), 0)
     return [units[i + at] for i in range(0, len(units), period)]
 
 
-def _code(units: Sequence[Unit], found: Iterable[Recipe]) -> tuple[list[str], list[str]]:
+def _code(units: Sequence[Unit], recipes: Iterable[Recipe]) -> tuple[list[str], list[str]]:
     lines: list[str] = []
     assumed: list[str] = []
     at = 0
-    for recipe in dict.fromkeys(found):
+    for recipe in dict.fromkeys(recipes):
         for line in recipe.lines:
             text, missing = _line(line, units[at].args)
             lines += text.splitlines()

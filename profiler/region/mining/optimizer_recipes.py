@@ -111,15 +111,15 @@ OTHERS: tuple[Recipe, ...] = (
 
 def sections(names: list[str]) -> list[Recipe] | None:
     """The recipes that names are, one after the other; None where some of them are of none."""
-    found: list[Recipe] = []
+    sequence: list[Recipe] = []
     at = 0
     while at < len(names):
         recipe = next((r for r in (*STEPS, *OTHERS) if _begins(names[at:], r)), None)
         if recipe is None:
             return None
-        found.append(recipe)
+        sequence.append(recipe)
         at += len(recipe.lines)
-    return found
+    return sequence
 
 
 def _begins(names: list[str], recipe: Recipe) -> bool:

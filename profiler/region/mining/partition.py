@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from profiler.region.mining import titles
 from profiler.region.mining.backward_pairs import Maker, pair_backward
+from profiler.region.mining.complete_arguments import complete
 from profiler.region.mining.handwritten_patterns import PATTERNS, Pattern
 from profiler.region.mining.loops import find_loops, loop_units
-from profiler.region.mining.output_shapes import alike, complete, outputs, reads
+from profiler.region.mining.output_shapes import alike, outputs, reads
 from profiler.region.mining.unit_letters import (
     ALONE,
     CHAINS,

@@ -56,13 +56,13 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _state(optimizer: torch.optim.Optimizer, model: Model) -> dict[str, Tensor]:
-    found = {"p": _flat(list(model.tensors)), "g": _flat([t.grad for t in model.tensors if t.grad is not None])}
+    state = {"p": _flat(list(model.tensors)), "g": _flat([t.grad for t in model.tensors if t.grad is not None])}
     for name, keys in STATE.items():
         for key in keys:
             values = [optimizer.state[t][key] for t in model.tensors if key in optimizer.state[t]]
             if len(values) == len(SIZES):
-                found[name] = _flat(values)
-    return {name: tensor.clone() for name, tensor in found.items()}
+                state[name] = _flat(values)
+    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 def _trained(path: Path, name: str, how: dict[str, Any]) -> tuple[MinedRegion, dict[str, Tensor], dict[str, Tensor]]:
@@ -147,10 +147,10 @@ def test_an_optimizer_that_no_recipe_is_gets_no_text(tmp_path: Path) -> None:
 
 
 def test_loss_scaling_is_a_region_with_a_text(tmp_path: Path) -> None:
-    grads, found, inverse = [torch.randn(*s) for s in SIZES], torch.zeros(1), torch.tensor(0.25)
+    grads, overflows, inverse = [torch.randn(*s) for s in SIZES], torch.zeros(1), torch.tensor(0.25)
 
     def unscale() -> None:
-        torch._amp_foreach_non_finite_check_and_unscale_([g.clone() for g in grads], found, inverse)
+        torch._amp_foreach_non_finite_check_and_unscale_([g.clone() for g in grads], overflows, inverse)
 
     region = next(r for r in mine(read_trace(record(tmp_path / "t.json", unscale))).regions if "scaling" in r.title)
     assert region.text is not None, region.missing

@@ -131,10 +131,10 @@ def test_products_of_a_compiled_backward_are_told_apart_by_their_sizes(tmp_path:
             fields = {"Input Dims": sizes, "Input Strides": strides, "Input type": ["c10::BFloat16"] * 3}
             events += [op("aten::mm", ts, 50, **fields), launch(ts + 10, number), kernel(ts + 60, 5 + i % 9, number)]
     mining = mine(read_trace(written(tmp_path, json.dumps({"traceEvents": events}))))
-    found = [(s.operands, s.calls_per_step, s.time_us_per_step) for r in mining.regions for s in r.shapes if r.text]
-    assert len({operands for operands, _, _ in found}) == len(found) == 9
-    assert sum(calls for _, calls, _ in found) == 34
-    assert {round(time / calls) for _, calls, time in found} == set(range(5, 14))
+    bound = [(s.operands, s.calls_per_step, s.time_us_per_step) for r in mining.regions for s in r.shapes if r.text]
+    assert len({operands for operands, _, _ in bound}) == len(bound) == 9
+    assert sum(calls for _, calls, _ in bound) == 34
+    assert {round(time / calls) for _, calls, time in bound} == set(range(5, 14))
 
 
 def _trained_bias(path: Path, bias: torch.Tensor, layers: int = 1) -> MinedRegion:
@@ -243,3 +243,17 @@ def test_a_norms_sizes_are_its_weights_where_a_trace_has_no_numbers(tmp_path: Pa
     assert region.text is not None, region.missing
     (result,) = program(parse(region.text)).module(ROWS, CLASSES, CLASSES)
     torch.testing.assert_close(result, F.layer_norm(ROWS, (64,), CLASSES, CLASSES))
+
+
+@pytest.mark.parametrize("join", [torch.cat, torch.stack])
+def test_what_is_joined_has_the_type_that_the_result_is_read_as(
+    join: Callable[..., torch.Tensor], tmp_path: Path
+) -> None:
+    """A trace has no types of a list's tensors; here they come from outside, so that only a reader tells."""
+    halves = [torch.randn(32, 64, dtype=torch.bfloat16) for _ in range(2)]
+    (region,) = mined(tmp_path / "t.json", lambda: join(halves, 0).exp())
+    assert region.text is not None, region.missing
+    assert [(i.dtype, i.shape) for i in parse(region.text).inputs] == [("bf16", (32, 64))] * 2
+    assert any("type bf16" in a for a in region.assumed)
+    (result,) = program(parse(region.text)).module(*halves)
+    torch.testing.assert_close(result, join(halves, 0).exp())
