@@ -10,10 +10,10 @@ from app.advice import wording
 from app.advice.admission import admit, at_hand, refuse
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
-from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library
+from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library, worth_it
 from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
-from app.advice.library_defaults import known_covers
+from app.advice.library_defaults import covers_of, is_fused_optimizer
 from app.advice.model import EFFORT_ORDER, Advice, Criterion, WorthInstalling
 from app.advice.options import Option, no_triton, nothing_to_compute, options
 from app.estimate import predict
@@ -91,7 +91,7 @@ def decision_inputs(
 ) -> DecisionInputs:
     """What goes into a region's verdict. rates: as in `advise`."""
     rates = rates or rates_of(workload)
-    covers = (*facts.covers, *known_covers(facts, settings))
+    covers = covers_of(facts, settings)
     eager = predict.eager(facts, device, rates)
     by_wall = launch_bound_alone(facts, workload, eager, settings)
     now = predict.back_to_back(eager) if eager is not None and by_wall else eager
@@ -202,7 +202,8 @@ def _choose(
     ended = next((c.name for c in CRITERIA if c.ends_at is not None and criteria[c.name].holds is c.ends_at), "")
     if ended != fast_enough.name and nothing_to_compute(case.facts):
         return keep, "nothing"
-    if ended:
+    settled = case.facts.compiled or is_fused_optimizer(case.facts)
+    if ended and not (settled and ended == worth_it.name and _is_large(case)):
         return keep, ended
     problem = criteria[kernel_problem.name]
     if problem.holds is False:
@@ -218,13 +219,18 @@ def _choose(
             return (keep if no_triton(case.device) else graphs), "launch-bound"
         if not alone:
             return keep, kernel_problem.name
-    if case.facts.compiled:
+    if settled:
         return keep, "already"
     admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _choose_unseen(admitted, keep, criteria, case)
     metric = _peak(case) if objective == "memory" else _expected_regret(admitted, case)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
+
+
+def _is_large(case: Case) -> bool:
+    """By its share of the step alone, whatever could be saved of that."""
+    return case.share is None or case.share >= case.settings.worth_share
 
 
 def _expected_regret(admitted: Sequence[Option], case: Case) -> Metric:

@@ -61,8 +61,9 @@ def _facts_from_shown(region: Region, trace: Trace) -> TraceFacts:
         gpu_idle_share=None if busy is None else max(0.0, 1.0 - busy),
         mean_kernel_us=busy * step_us / step_kernels if busy is not None and step_us and step_kernels else None,
         launches=region.get("kernels_per_call"),
-        compiled=False,  # neither these nor collectives have a text
-        communication=False,
+        compiled=region["kind"] == "compiled",
+        optimizer=region["kind"] == "optimizer",
+        communication=False,  # collectives have no text
         already_tuned=title.startswith(CUSTOM),
         obstacles=tuple(_blocker_from_shown(o) for o in region.get("compile_obstacles") or ()),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from profiler.region.mining.call_arguments import UnwritableError
 from profiler.region.mining.execution_edges import Edges, Slot, Source, slot_of
 from profiler.region.mining.output_shapes import Call, call
 from profiler.region.mining.partition import Part
 from profiler.region.mining.render import IDENTITIES
+from profiler.region.mining.texts.call_arguments import UnwritableError
 from profiler.region.mining.unit_letters import ROTATION, letter
 from profiler.region.mining.units import Sig, Unit
 from profiler.trace.model import NONE

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from profiler.region.language.program import program
 from profiler.region.language.text import parse, to_text
-from profiler.region.mining.call_arguments import Arguments, UnwritableError, literal
-from profiler.region.mining.compiled_kernels import write_compiled
 from profiler.region.mining.dataflow import Flow, Graph, Statement, Value, flow
 from profiler.region.mining.inline import fold
-from profiler.region.mining.many_tensors import Gradients, write_many
 from profiler.region.mining.output_shapes import contiguous, same_layout
 from profiler.region.mining.partition import Part
 from profiler.region.mining.render import expression
-from profiler.region.mining.render_functional import LIKELIHOODS, LOSSES
+from profiler.region.mining.texts.call_arguments import Arguments, UnwritableError, literal
+from profiler.region.mining.texts.compiled_kernels import write_compiled
+from profiler.region.mining.texts.many_tensors import Gradients, write_many
+from profiler.region.mining.texts.render_functional import LIKELIHOODS, LOSSES
 from profiler.region.mining.units import Argument, Sig
 from profiler.region.model import FLOATING, ITEMSIZE, RegionError
 

@@ -13,10 +13,10 @@ from profiler.region.mining.dataflow import Graph, graph_of, identity, is_bound,
 from profiler.region.mining.emit_text import Text, bind, is_bias_learned, write, write_kernel, write_over_many
 from profiler.region.mining.execution_edges import Edges, join, joined_share
 from profiler.region.mining.infer_edges import infer
-from profiler.region.mining.many_tensors import Gradients, gradients_of, is_over_many
 from profiler.region.mining.partition import Part, partition
 from profiler.region.mining.steps import chosen_steps
 from profiler.region.mining.symbolic_sizes import Sized, merge
+from profiler.region.mining.texts.many_tensors import Gradients, gradients_of, is_over_many
 from profiler.region.mining.units import Unit, Units, collect_units
 from profiler.region.model import Binding, Workload
 from profiler.region.op_kinds import COMMUNICATION

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from profiler.region.language import vocabulary
-from profiler.region.mining.call_arguments import Arguments, UnwritableError
-from profiler.region.mining.render_functional import FUNCTIONAL
+from profiler.region.mining.texts.call_arguments import Arguments, UnwritableError
+from profiler.region.mining.texts.render_functional import FUNCTIONAL
 
 OPERATORS: Mapping[str, str] = {
     "mul": "*", "div": "/", "true_divide": "/", "matmul": "@", "mm": "@", "bmm": "@", "floor_divide": "//",

@@ -16,11 +16,11 @@ from profiler.region.graph import patterns
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
-from profiler.region.mining.call_arguments import UnwritableError
 from profiler.region.mining.dataflow import flow, graph_of
 from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.mine import COPIES, MinedRegion, mine
 from profiler.region.mining.partition import partition
+from profiler.region.mining.texts.call_arguments import UnwritableError
 from profiler.region.mining.units import collect_units
 from profiler.trace.analyze.steps import steady_step
 from profiler.trace.model import NONE, Step, Trace

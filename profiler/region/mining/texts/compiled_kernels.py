@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from profiler.region.mining.call_arguments import UnwritableError
 from profiler.region.mining.partition import Part
+from profiler.region.mining.texts.call_arguments import UnwritableError
 from profiler.region.mining.units import Sig, Unit
 
 NAME = re.compile(r"triton_(?:poi|red|per)_fused_(.+?)_\d+$")

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from profiler.region.mining.call_arguments import UnwritableError
-from profiler.region.mining.optimizer_recipes import STEPS, Line, Recipe, sections
 from profiler.region.mining.partition import Part
+from profiler.region.mining.texts.call_arguments import UnwritableError
+from profiler.region.mining.texts.optimizer_recipes import STEPS, Line, Recipe, sections
 from profiler.region.mining.units import DTYPES, SCALAR_TYPES, Argument, Unit
 from profiler.region.model import FLOATING
 from profiler.trace.model import NONE, Step, Trace

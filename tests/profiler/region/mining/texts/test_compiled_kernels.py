@@ -13,8 +13,8 @@ from torch import Tensor
 
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
-from profiler.region.mining.compiled_kernels import FACTOR, NOTE, operations_of
 from profiler.region.mining.mine import MinedRegion, mine
+from profiler.region.mining.texts.compiled_kernels import FACTOR, NOTE, operations_of
 from profiler.trace.read.reader import read_trace
 from tests.profiler.region.mined import mined
 from tests.profiler.trace.files import annotation, kernel, launch, op, written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from profiler.region.mining.call_arguments import Arguments, UnwritableError
+from profiler.region.mining.texts.call_arguments import Arguments, UnwritableError
 
 LOSSES = frozenset(
     """binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss gaussian_nll_loss
