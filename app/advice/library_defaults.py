@@ -91,9 +91,9 @@ BY_HAND_ONLY = frozenset({"optimizer", "quantised_gemm", "f8_gemm", "moe"})
 
 def known_covers(facts: RegionFacts, settings: Thresholds) -> tuple[Cover, ...]:
     """What covers a region of this kind, by the table. Where the region's own coverage names a call, that is enough."""
-    if any(c.covers and c.whole for c in facts.covers):
-        return ()
     kind = facts.kind
+    if any(c.covers and c.whole for c in facts.covers) and not names_its_optimizer(facts):
+        return ()
     if facts.quantised:
         kind = "f8_gemm" if facts.quantised.startswith("f8") else "quantised_gemm"
     if kind not in TABLE or (facts.shapes and kind not in (*DONE_BY_LIBRARY, *BY_HAND_ONLY)):
@@ -105,7 +105,7 @@ def known_covers(facts: RegionFacts, settings: Thresholds) -> tuple[Cover, ...]:
         name, code = f"torch.optim.{own}", f"optimizer = torch.optim.{own}(parameters, fused=True)"
         condition = "floating-point parameters on a GPU"
     already = kind in DONE_BY_LIBRARY and not facts.by_hand and _alone(facts)
-    already |= kind == "optimizer" and "fused" in facts.title
+    already |= kind == "optimizer" and is_fused_optimizer(facts)
     if facts.shapes and not already and kind in DONE_BY_LIBRARY:
         return ()
     conditions: list[tuple[str, bool | None]] = [(condition, True if already else None)]
@@ -116,6 +116,21 @@ def known_covers(facts: RegionFacts, settings: Thresholds) -> tuple[Cover, ...]:
         conditions.append((f"at most {settings.quantised_batch:.0f} rows; this one has {rows}", small))
         covers = small
     return (Known(f"library:{name}", package, code, covers, tuple(conditions), package == "torch", already, ""),)
+
+
+def covers_of(facts: RegionFacts, settings: Thresholds) -> tuple[Cover, ...]:
+    """What the region's text is covered by, and what its kind is; of an optimizer that its trace names, that alone."""
+    return (*(() if names_its_optimizer(facts) else facts.covers), *known_covers(facts, settings))
+
+
+def names_its_optimizer(facts: RegionFacts) -> bool:
+    """A trace tells whose step it is, or that it is fused: more than the operations of its text do."""
+    return is_fused_optimizer(facts) or bool(facts.optimizer and facts.optimizer_class)
+
+
+def is_fused_optimizer(facts: RegionFacts) -> bool:
+    """An optimizer's step that torch runs in a kernel of its own already."""
+    return facts.optimizer and "fused" in facts.title
 
 
 def _alone(facts: RegionFacts) -> bool:

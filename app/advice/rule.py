@@ -10,10 +10,10 @@ from app.advice import wording
 from app.advice.admission import admit, at_hand, refuse
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
-from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library
+from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library, worth_it
 from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
-from app.advice.library_defaults import known_covers
+from app.advice.library_defaults import covers_of, is_fused_optimizer
 from app.advice.model import EFFORT_ORDER, Advice, Criterion, WorthInstalling
 from app.advice.options import Option, no_triton, nothing_to_compute, options
 from app.estimate import predict
@@ -91,7 +91,7 @@ def decision_inputs(
 ) -> DecisionInputs:
     """What goes into a region's verdict. rates: as in `advise`."""
     rates = rates or rates_of(workload)
-    covers = (*facts.covers, *known_covers(facts, settings))
+    covers = covers_of(facts, settings)
     eager = predict.eager(facts, device, rates)
     by_wall = launch_bound_alone(facts, workload, eager, settings)
     now = predict.back_to_back(eager) if eager is not None and by_wall else eager
@@ -202,7 +202,8 @@ def _choose(
     ended = next((c.name for c in CRITERIA if c.ends_at is not None and criteria[c.name].holds is c.ends_at), "")
     if ended != fast_enough.name and nothing_to_compute(case.facts):
         return keep, "nothing"
-    if ended:
+    settled = case.facts.compiled or is_fused_optimizer(case.facts)
+    if ended and not (settled and ended == worth_it.name and _is_large(case)):
         return keep, ended
     problem = criteria[kernel_problem.name]
     if problem.holds is False:
@@ -218,11 +219,18 @@ def _choose(
             return (keep if no_triton(case.device) else graphs), "launch-bound"
         if not alone:
             return keep, kernel_problem.name
+    if settled:
+        return keep, "already"
     admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
         return _choose_unseen(admitted, keep, criteria, case)
     metric = _peak(case) if objective == "memory" else _expected_regret(admitted, case)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
+
+
+def _is_large(case: Case) -> bool:
+    """By its share of the step alone, whatever could be saved of that."""
+    return case.share is None or case.share >= case.settings.worth_share
 
 
 def _expected_regret(admitted: Sequence[Option], case: Case) -> Metric:
@@ -253,7 +261,7 @@ def _choose_unseen(
     admitted: Sequence[Option], keep: Option, criteria: Mapping[str, Criterion], case: Case
 ) -> tuple[Option, str]:
     """Without times: the sources' order. What is the library's stays; a call; Triton where all three hold; compile."""
-    if case.facts.compiled or runs_on_library(case.covers) is not None:
+    if runs_on_library(case.covers) is not None:
         return keep, "already"
     by_tool = {tool: [o for o in admitted if o.tool == tool] for tool in EFFORT_ORDER}
     fuses = {c.candidate for c in case.covers if c.verdict == COMPILE_COVERS}
@@ -402,7 +410,6 @@ def _advice(on: Verdict, objective: str) -> Advice:
     if why == "launch-bound" and case.facts.gpu_idle_share is not None:
         region = None  # graphs speed up the step, by what its launches cost; no part of that is this region's alone
     words = wording.write(case, {c.name: c for c in criteria}, chosen.alternative, why, region)
-    shape = case.facts.heaviest
     return Advice(
         tool=chosen.tool,
         mode=chosen.alternative.mode if chosen.tool != "skip" else "default",
@@ -413,11 +420,21 @@ def _advice(on: Verdict, objective: str) -> Advice:
         alternatives=tuple(o.alternative for o in judged),
         region_speedup=region,
         step_speedup=step_speedup(region, case.share),
-        floor_us=floor_us(without_hidden(shape.cost, case.facts.hidden_share), case.device) if shape else None,
+        floor_us=_floor_us(case),
         device=case.device.name,
         notes=(*words.notes, *(MEMORY_NOTE if objective == "memory" else ())),
         worth_installing=_worth_installing(on, objective),
     )
+
+
+def _floor_us(case: Case) -> float | None:
+    """The least that the device needs for one call, averaged over the calls of all sizes as predicted times are."""
+    facts = case.facts
+    floors = [(s.calls, floor_us(without_hidden(s.cost, facts.hidden_share), case.device)) for s in facts.shapes]
+    if not floors:
+        return None
+    calls = sum(c for c, _ in floors)
+    return sum(c * f for c, f in floors) / calls if calls else max(f for _, f in floors)
 
 
 def _worth_installing(on: Verdict, objective: str) -> tuple[WorthInstalling, ...]:

@@ -145,6 +145,7 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
     more["kernels"] = tuple(Kernel(c.name, c.call, own_lines().get(c.name, 0), c.part) for c in own if c.available)
     more["packages_known"] = True
     more |= context.facts.known()
+    kind = next((known for known in ("compiled", "optimizer") if more.get(known)), kind)  # whatever its text computes
     title = str(more.pop("title", title))  # as the trace's report names it
     facts = region_facts(graph, shapes, kind, title, by_hand, covers, **more)
     attention = [m.operations for m in matches if m.kind == "attention" and m.by_hand]

@@ -8,6 +8,7 @@ that stands.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ FUSES = "compile-fuses"
 """The criterion that the oracle's answer decides."""
 
 CUSTOM = "custom operation"
+OPTIMIZER = re.compile(r"torch\.optim\.([A-Z]\w*)")
 
 
 def inputs_from_shown(region: Region, trace: Trace | None) -> AdviceInputs:
@@ -61,11 +63,20 @@ def _facts_from_shown(region: Region, trace: Trace) -> TraceFacts:
         gpu_idle_share=None if busy is None else max(0.0, 1.0 - busy),
         mean_kernel_us=busy * step_us / step_kernels if busy is not None and step_us and step_kernels else None,
         launches=region.get("kernels_per_call"),
-        compiled=False,  # neither these nor collectives have a text
-        communication=False,
+        compiled=region["kind"] == "compiled",
+        optimizer=region["kind"] == "optimizer",
+        optimizer_class=_optimizer_from_shown(region),
+        communication=False,  # collectives have no text
         already_tuned=title.startswith(CUSTOM),
         obstacles=tuple(_blocker_from_shown(o) for o in region.get("compile_obstacles") or ()),
     )
+
+
+def _optimizer_from_shown(region: Region) -> str:
+    """The class that the advice on an optimizer's step names; "" where it names none."""
+    advice = region.get("advice")
+    named = OPTIMIZER.search(advice["headline"]) if advice and region["kind"] == "optimizer" else None
+    return named[1] if named else ""
 
 
 def _blocker_from_shown(shown: ShownBlocker) -> CompileBlocker:

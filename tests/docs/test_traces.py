@@ -10,7 +10,9 @@ import pytest
 from kernels.host import Host
 from tests.app.trace_report.reports import recording_host, reported
 from tests.conftest import DATA
+from tests.profiler.region.mined import mined
 from tools.docs import trace_table
+from tools.docs.text_coverage import Lack, TextCoverage, coverage_of, files, summary, table
 
 TRACES = DATA / "traces"
 
@@ -25,6 +27,8 @@ def test_the_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     monkeypatch.setattr(trace_table, "assume", hosts.append)
     monkeypatch.setattr(trace_table, "report", report_as_assumed)
+    covered = [coverage_of(p.name, *mined(p.name)) for p in files(TRACES)]
+    monkeypatch.setattr(trace_table, "coverages", lambda: covered)
     monkeypatch.setattr(sys, "argv", ["trace_table", "--check"])
     assert trace_table.main() == 0, capsys.readouterr().out
     monkeypatch.setattr(trace_table, "TOP", trace_table.TOP + 1)
@@ -40,3 +44,30 @@ def test_every_trace_of_the_manifests_first_table_is_on_it() -> None:
     page = trace_table.PAGE.read_text()
     for name in trace_table.names():
         assert f"\n## {name.removesuffix('.json.gz')}\n" in page
+
+
+def _row(name: str, kernels_us: float, text_us: float, rest_us: float = 0.0, *lacks: Lack) -> TextCoverage:
+    return TextCoverage(name, True, kernels_us, text_us, rest_us, lacks)
+
+
+def test_the_share_with_a_text_is_of_kernel_time_and_traces_count_alike() -> None:
+    lacks = Lack("no sizes", 400.0, ("GEMM", "GEMM", "sum")), Lack("odd", 4.0, ("add",))
+    rows = [
+        _row("half.json.gz", 1_000.0, 500.0, 0.0, *lacks),
+        _row("graph.json.gz", 9_000.0, 0.0, 9_000.0), _row("none.json", 0.0, 0.0),
+    ]  # fmt: skip
+    lines = table(rows).splitlines()
+    assert lines[2:4] == [
+        "| half | 1.00 | 50.0 % |  | GEMM and 1 more 40.0 %: no sizes |", "| graph | 9.00 | 0.0 % | 100.0 % |  |",
+    ]  # fmt: skip
+    assert "none" not in table(rows)
+    assert "Mean of 2 traces: 25.0 %" in summary(rows)
+    assert "75.0 % of the kernel time that operations are behind" in summary(rows)
+
+
+def test_kernel_time_with_and_without_a_text_and_the_rests_are_the_steps() -> None:
+    for name in ("gpt2_train_autocast_eager.json.gz", "handrolled_blocks_bf16_compiled.json.gz", "hta_nccl.json.gz"):
+        trace, mining = mined(name)
+        covered = coverage_of(name, trace, mining)
+        lacking = sum(lack.time_us for lack in covered.lacks)
+        assert covered.text_us + covered.rest_us + lacking == pytest.approx(mining.kernel_time_us)

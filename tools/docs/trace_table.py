@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from app.trace_report.launches_left import list_names
 from app.trace_report.report import report
 from app.trace_report.speedup import TOP
 from kernels.host import Host, assume, probe_host
+from tools.docs import text_coverage
+from tools.docs.text_coverage import TextCoverage
 
 Json = Mapping[str, Any]
 
@@ -52,6 +54,15 @@ the GPU sets it.
 |-|-|-|-|-|-|-|-|
 """
 
+TEXT_HEAD = """
+## How much of a step has a text
+
+A region's text is what its cost, floor and predicted times follow from. Share of a step's kernel time that stands in a
+region with one, for every trace in `tests/data/traces` with kernels (`python -m tools.docs.text_coverage`). No text can
+be where no operation is recorded: kernels of a replayed CUDA graph, launched before the window, of a trace of the GPU
+alone, and communication.
+"""
+
 COMPILED_HEAD = """
 ## Compared with torch.compile on the whole model
 
@@ -78,8 +89,13 @@ def read() -> dict[str, Json]:
     return {name: report(TRACES / name, name) for name in names()}
 
 
-def page(traces: Mapping[str, Json]) -> str:
-    """The whole document."""
+def coverages() -> list[TextCoverage]:
+    """How much of each trace in the folder has a text."""
+    return list(text_coverage.read())
+
+
+def page(traces: Mapping[str, Json], covered: Sequence[TextCoverage]) -> str:
+    """The whole document. covered: how much of each trace has a text."""
     lines = [HEAD.format(count=len(traces), top=TOP).rstrip("\n")]
     lines += [_row(name, trace) for name, trace in traces.items()]
     lines += [
@@ -89,6 +105,7 @@ def page(traces: Mapping[str, Json]) -> str:
     lines += [COMPILED_HEAD.rstrip("\n"), *(_compiled_row(traces, one, other) for one, other in COMPILED.items()), ""]
     for before, after in COMPILED.items():
         lines += [_compare_attention(traces[before], traces[after])]
+    lines += [TEXT_HEAD, text_coverage.table(covered)]
     for name, trace in traces.items():
         lines += ["", f"## {_stem(name)}", "", *_part(trace)]
     return "\n".join(lines) + "\n"
@@ -187,7 +204,7 @@ def _span(values: Mapping[str, float] | None, scale: float) -> str:
 
 def main() -> int:
     """0 written, or the same; 1 stale."""
-    made = page(read())
+    made = page(read(), coverages())
     if "--check" in sys.argv[1:]:
         same = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == made
         print("docs/traces.md is up to date" if same else "docs/traces.md is stale: python -m tools.docs.trace_table")

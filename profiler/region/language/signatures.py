@@ -262,6 +262,10 @@ def _of_schemas(packet: Any, *, method: bool = False, exact: bool = False) -> It
         yield Signature(tuple(parameters), None if several else len(schema.returns), overload if exact else None)
 
 
+UNDEFINED = frozenset({"attn_bias", "cum_seq_q", "cum_seq_k"})
+"""What backwards of attention take as None where the forward had none, though their schemas say Tensor."""
+
+
 def _of_argument(argument: torch._C.Argument) -> Parameter:
     kind, type_text = str(argument.real_type), str(argument.type)
     optional = kind.startswith("Optional[")
@@ -271,7 +275,7 @@ def _of_argument(argument: torch._C.Argument) -> Parameter:
     return Parameter(
         argument.name,
         kind,
-        optional,
+        optional or argument.name in UNDEFINED,
         required=not argument.has_default_value() and not (argument.kwarg_only and optional),
         keyword_only=argument.kwarg_only,
         fixed=argument.N,  # type: ignore[attr-defined]  # not in the stubs

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from profiler.region.mining.execution_edges import Edges, Slot, Source, slot_of
 from profiler.region.mining.output_shapes import Call, call
 from profiler.region.mining.partition import Part
-from profiler.region.mining.render import IDENTITIES, UnwritableError
+from profiler.region.mining.render import IDENTITIES
+from profiler.region.mining.texts.call_arguments import UnwritableError
 from profiler.region.mining.unit_letters import ROTATION, letter
 from profiler.region.mining.units import Sig, Unit
 from profiler.trace.model import NONE
@@ -21,7 +22,9 @@ VIEWS_IN = frozenset("LMX")
 """Letters of what a transpose of an outer tensor is written with: `x @ w.t()`."""
 MANY = frozenset({"routing", "pointwise"})
 """Kinds of regions by hand that may give several tensors; so does a rotation of queries and keys in one."""
-FIRST_ONLY = frozenset({"layer_norm", "native_layer_norm", "batch_norm", "native_dropout", "rms_norm"})
+FIRST_ONLY = frozenset(
+    {"layer_norm", "native_layer_norm", "batch_norm", "native_dropout", "rms_norm", "embedding_bag", "nll_loss_forward"}
+)
 """Operations of whose outputs only the first is a region's."""
 INDEXED = frozenset("IW")
 """Letters of what reads an index: `index.view(-1, 1).expand_as(x)` is written from the index on."""
@@ -45,7 +48,10 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """One operation with the value behind every tensor argument. own: one of the region's units, else a view."""
+    """One operation with the value behind every tensor argument. own: one of the region's units, else a view.
+
+    guessed: which of several equal tensors it reads, where nothing tells.
+    """
 
     unit: Unit
     letter: str
@@ -53,6 +59,7 @@ class Statement:
     operands: dict[str, list[Value]]
     own: bool
     outputs: list[Value] = field(default_factory=list)
+    guessed: str = ""
 
 
 @dataclass(slots=True)
@@ -150,7 +157,7 @@ def identity(flow: Flow) -> tuple[object, ...]:
     return (
         tuple((v.sig, v.below, v.offsets) for v in flow.inputs),
         tuple(
-            (s.unit.name, s.unit.args, s.unit.written, s.own,
+            (s.unit.name, s.unit.args, s.unit.written, s.own, s.guessed,
              tuple(tuple(number[id(v)] for v in vs) for vs in s.operands.values()))
             for s in flow.statements
         ),
@@ -218,6 +225,17 @@ class _Bound:
         index = letter_ in INDEXED and unit.base in SPREADING and _dtype(unit).startswith("i")
         return index or (letter_ in VIEWS_IN and swaps_last(unit))
 
+    def _made_inside(self, op: int) -> bool:
+        """By one of the part's units, or a view of what one of them made."""
+        for _ in range(LONGEST):
+            if op in self.own_ops:
+                return True
+            unit, source = self.units.get(op), self.edges.sources.get((op, 0, 0))
+            if unit is None or source is None or not _is_view(unit):
+                return False
+            op = source[0]
+        return False
+
     def _view(self, unit: Unit, index: int, reader: Statement, read_as: str) -> Value:
         operation = call_of(unit)
         statement = Statement(unit, letter(unit), operation, {}, own=False)
@@ -242,10 +260,15 @@ class _Bound:
         value = Value(sig, role=name, below=below)
         if name == "offs" and "self" in reader.call.arguments:
             value.offsets = reader.call.arguments["self"].sigs[0].dims[0]
+        if name == "offsets" and reader.unit.base == "embedding_bag":
+            value.offsets = reader.call.arguments["indices"].sigs[0].elements
         self.inputs[key] = value
         return value
 
     def _emit(self, statement: Statement) -> None:
+        guess = self.edges.guesses.get(statement.unit.op)
+        if guess is not None and any(self._made_inside(op) for op in guess.makers):
+            statement.guessed = guess.text
         for at, values in enumerate(statement.operands.values()):
             for value in values:
                 value.readers += 0 if statement.unit.base in SIZED and at else 1
@@ -354,7 +377,7 @@ def swaps_last(unit: Unit) -> bool:
 def index_range(statement: Statement, name: str) -> int | None:
     """The range of an index input: rows of the table it selects from."""
     args, base = statement.call.arguments, statement.unit.base
-    if base == "embedding" and name == "indices":
+    if base in ("embedding", "embedding_bag") and name == "indices":
         return args["weight"].sigs[0].dims[0]
     if name == "index" and "self" in args and args["self"].sigs:
         dim = args["dim"].value if "dim" in args else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from profiler.region.language.program import program
@@ -12,7 +13,11 @@ from profiler.region.mining.dataflow import Flow, Graph, Statement, Value, flow
 from profiler.region.mining.inline import fold
 from profiler.region.mining.output_shapes import contiguous, same_layout
 from profiler.region.mining.partition import Part
-from profiler.region.mining.render import Arguments, UnwritableError, expression, literal
+from profiler.region.mining.render import expression
+from profiler.region.mining.texts.call_arguments import Arguments, UnwritableError, literal
+from profiler.region.mining.texts.compiled_kernels import write_compiled
+from profiler.region.mining.texts.many_tensors import Gradients, write_many
+from profiler.region.mining.texts.render_functional import LIKELIHOODS, LOSSES
 from profiler.region.mining.units import Argument, Sig
 from profiler.region.model import FLOATING, ITEMSIZE, RegionError
 
@@ -28,9 +33,17 @@ ROLES: dict[tuple[str, str], str] = {
     **{(f"_scaled_dot_product_{backend}_attention", argument): name
        for backend in ("flash", "cudnn", "efficient")
        for argument, name in {"query": "q", "key": "k", "value": "v", "attn_bias": "mask"}.items()},
+    **{(f"_scaled_dot_product_{backend}_attention_backward", argument): name
+       for backend in ("flash", "cudnn", "efficient")
+       for argument, name in {
+           "grad_out": "grad", "grad_out_": "grad", "query": "q", "key": "k", "value": "v", "attn_bias": "mask",
+           "out": "out", "logsumexp": "lse", "philox_seed": "seed", "philox_offset": "offset"}.items()},
     ("cross_entropy_loss", "self"): "logits",
     ("cross_entropy_loss", "target"): "target", ("where", "condition"): "mask", ("masked_fill", "mask"): "mask",
     ("_grouped_mm", "offs"): "offs", ("_grouped_mm", "mat2"): "w",
+    ("embedding_bag", "weight"): "table", ("embedding_bag", "indices"): "ids", ("embedding_bag", "offsets"): "offsets",
+    ("embedding_bag", "per_sample_weights"): "w",
+    **{(loss, "target"): "target" for loss in (*LOSSES, *LIKELIHOODS)},
 }  # fmt: skip
 """(operation, argument) -> the name of an input."""
 
@@ -50,16 +63,21 @@ NAMES = {
 """letter -> the name of an intermediate; others are z."""
 
 NO_TEXT = {
-    "optimizer": "an optimizer step over many parameter tensors is not written as a region",
-    "accumulation": "gradients added to many tensors are not written as a region",
     "expert_loop": "which tokens each expert gets depends on the data, so the sizes differ from call to call",
     "recurrence": "which of its equal tensors each round reads is not recorded: write the loop down by hand",
-    "compiled": "a compiled kernel has no region",
     "communication": "a communication kernel has no region",
 }
 """Kinds of parts that have no text -> why."""
 
 NO_GRADIENT = frozenset({"cos", "sin", "freqs", "mask", "mean", "var", "target"})
+"""Names of inputs that no gradient is computed for."""
+CONSTANTS_OF_LOSSES = frozenset({"target", "weight", "pos_weight"})
+"""Arguments of a loss that a model does not learn."""
+
+
+def is_bias_learned(part: Part) -> bool:
+    """Autograd summed the gradient of what was added to the scores, as it does for a bias that is broadcast."""
+    return any(u.base == "sum" and u.node.startswith(("AddBackward", "SubBackward")) for u in part.backward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +121,33 @@ def bind(part: Part, graph: Graph) -> Flow | Text:
 
 def write(part: Part, bound: Flow) -> Text:
     """The text of one part; never raises for what a trace holds."""
-    try:
+
+    def written() -> tuple[str, Sequence[str]]:
         writer = _Writer(part, bound)
-        text = fold(writer.text())
+        return fold(writer.text()), writer.assumed
+
+    return _checked(part, written)
+
+
+def write_over_many(part: Part, gradients: Gradients) -> Text:
+    """The text of a part that `many_tensors` writes; never raises for what a trace holds."""
+
+    def written() -> tuple[str, Sequence[str]]:
+        made = write_many(part, gradients)
+        return made.text, made.assumed
+
+    return _checked(part, written)
+
+
+def write_kernel(part: Part) -> Text:
+    """The text of a kernel of torch.compile; never raises for what a trace holds."""
+    return _checked(part, lambda: write_compiled(part))
+
+
+def _checked(part: Part, written: Callable[[], tuple[str, Sequence[str]]]) -> Text:
+    """What `written` gives, (text, what it assumes), where it parses and runs on fakes; else why there is no text."""
+    try:
+        text, assumed = written()
     except UnwritableError as lack:
         return Text(None, str(lack))
     except ODD as odd:
@@ -115,7 +157,7 @@ def write(part: Part, bound: Flow) -> Text:
     try:
         region = parse(text)
         program(region)
-        return Text(to_text(region), "", tuple(writer.assumed))
+        return Text(to_text(region), "", tuple(dict.fromkeys(assumed)))
     except RegionError as fault:
         return Text(None, f"the inferred region does not run: {fault.message}")
     except Exception as error:
@@ -138,10 +180,12 @@ class _Writer:
         last = self._last_reads()
         for at, statement in enumerate(self.flow.statements):
             source = self._expression(statement)
-            if statement.unit.guessed:
-                self.assumed.append(statement.unit.guessed)
+            self.assumed += [guess for guess in (statement.unit.guessed, statement.guessed) if guess]
             self._name_outputs(statement, at, last)
-            targets = ", ".join(self.names[id(o)] for o in statement.outputs)
+            names = [self.names[id(o)] for o in statement.outputs]
+            for place in statement.call.undefined if len(names) == len(statement.call.outputs) else ():
+                names.insert(place, "none")
+            targets = ", ".join(names)
             if source != targets:
                 lines.append(f"{targets} = {source}")
             if statement.own:
@@ -174,7 +218,7 @@ class _Writer:
         shape = ", ".join(map(str, sig.dims)) or "()"
         name = self.names[id(value)]
         text = f"{name}: {sig.dtype}[{shape}]"
-        if self.part.backward and sig.dtype in FLOATING and name.rstrip("0123456789") not in NO_GRADIENT:
+        if self._takes_gradient(value):
             text += ".requires_grad"
         if sig.strides is not None and sig.dims and not same_layout(sig.dims, sig.strides, contiguous(sig.dims)):
             rest = sig.dims[1:]
@@ -188,11 +232,22 @@ class _Writer:
                 text += f".below({value.below})"
         return text
 
+    def _takes_gradient(self, value: Value) -> bool:
+        """A floating-point input of a region with a backward, unless it is a constant of the model or of the loss."""
+        name = self.names[id(value)].rstrip("0123456789")
+        if not self.part.backward or value.sig.dtype not in FLOATING or name in NO_GRADIENT:
+            return False
+        if self.part.kind == "attention" and name == "bias":
+            return is_bias_learned(self.part)
+        statement, argument = self._first_reader(value)
+        return statement.unit.base not in (*LOSSES, *LIKELIHOODS) or argument not in CONSTANTS_OF_LOSSES
+
+    def _first_reader(self, value: Value) -> tuple[Statement, str]:
+        return next((s, n) for s in self.flow.statements for n, vs in s.operands.items() if any(v is value for v in vs))
+
     def _name_inputs(self) -> None:
         for value in self.flow.inputs:
-            statement, argument = next(
-                (s, n) for s in self.flow.statements for n, vs in s.operands.items() if any(v is value for v in vs)
-            )
+            statement, argument = self._first_reader(value)
             name = self._role(statement, argument, value)
             used_names = set(self.names.values())
             number = 2

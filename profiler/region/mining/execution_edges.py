@@ -16,12 +16,24 @@ Source = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Guess:
+    """Which of several equal tensors an operation reads, as a sentence's part, and the ops that made them."""
+
+    text: str
+    makers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Edges:
-    """Where the operands of a step come from. outside: operands that no unit made; equal values are one tensor."""
+    """Where the operands of a step come from. outside: operands that no unit made; equal values are one tensor.
+
+    guesses: by op, where several equal tensors may be the operand.
+    """
 
     sources: Mapping[Slot, Source]
     outside: Mapping[Slot, object] = field(default_factory=dict)
     exact: bool = False
+    guesses: Mapping[int, Guess] = field(default_factory=dict)
 
 
 def node_of(trace: Trace, unit: Unit, execution: Execution) -> Node | None:

@@ -8,11 +8,11 @@ about those is below, measured against execution traces.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from profiler.region.mining.dataflow import SIZED, TYPED, swaps_last
-from profiler.region.mining.execution_edges import Edges, Slot, Source, slot_of
+from profiler.region.mining.execution_edges import Edges, Guess, Slot, Source, slot_of
 from profiler.region.mining.output_shapes import alike, call
 from profiler.region.mining.unit_letters import letter
 from profiler.region.mining.units import Sig, Unit
@@ -72,7 +72,7 @@ def infer(units: Sequence[Unit]) -> Edges:
     walk = _Walk(units)
     for at in range(len(units)):
         walk.visit(at)
-    return Edges(walk.sources, walk.outside)
+    return Edges(walk.sources, walk.outside, guesses=walk.guesses)
 
 
 @dataclass(slots=True)
@@ -80,6 +80,7 @@ class _Walk:
     units: Sequence[Unit]
     sources: dict[Slot, Source] = field(default_factory=dict)
     outside: dict[Slot, object] = field(default_factory=dict)
+    guesses: dict[int, Guess] = field(default_factory=dict)
     values: dict[tuple[tuple[int, ...], str], list[StepValue]] = field(default_factory=lambda: defaultdict(list))
     read: list[tuple[Unit, list[StepValue]]] = field(default_factory=list)
     at: int = 0
@@ -105,6 +106,7 @@ class _Walk:
         bound: dict[int, StepValue] = {}
         for group in self._in_order(operands):
             values = self._bind(unit, symbol, [operands[i] for i in group], bound)
+            self._note_guess(unit, symbol, values, bound)
             bound |= {i: v for i, v in zip(group, values, strict=True) if v is not None}
         for i, value in bound.items():
             value.readers += unit.base not in SIZED or not i
@@ -141,6 +143,27 @@ class _Walk:
                 same.readers += 1
                 self._forget(same)
             self.values[sig.dims, sig.dtype].append(value)
+
+    def _note_guess(
+        self, unit: Unit, symbol: str, values: Sequence[StepValue | None], bound: Mapping[int, StepValue]
+    ) -> None:
+        """Operands that look alike were taken from more values that wait to be read than the operation reads, or in
+        an order that it minds and nothing tells.
+        """
+        taken = {id(v): v for v in values if v is not None and v.index >= 0}
+        if not taken:
+            return
+        others = {id(v) for v in bound.values()}
+        matching = self._matching(next(iter(taken.values())).sig)
+        waiting = {id(v): v for v in matching if v.index >= 0 and not v.readers and id(v) not in others}
+        if len(waiting) > len(values):
+            text = f"which of {len(waiting)} equal tensors {unit.base} reads"
+        elif symbol not in SYMMETRIC and len({id(v) for v in values}) > 1:
+            text = f"which of its equal operands is which in {unit.base}"
+        else:
+            return
+        makers = tuple(v.unit.op for v in (taken | waiting).values())
+        self.guesses[unit.op] = Guess(text, makers)
 
     def _in_order(self, operands: Sequence[_Operand]) -> list[list[int]]:
         """Groups of operands that look alike: small ones first, as what was reduced tells of what, then the newest."""

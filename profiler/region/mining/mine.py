@@ -11,12 +11,13 @@ from itertools import takewhile
 
 from profiler.region.language.text import MAX_SIZES
 from profiler.region.mining.dataflow import Graph, graph_of, identity, is_bound, op_written_with
-from profiler.region.mining.emit_text import Text, bind, write
+from profiler.region.mining.emit_text import Text, bind, is_bias_learned, write, write_kernel, write_over_many
 from profiler.region.mining.execution_edges import Edges, join, joined_share
 from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.partition import Part, partition
 from profiler.region.mining.steps import chosen_steps
 from profiler.region.mining.symbolic_sizes import Sized, merge
+from profiler.region.mining.texts.many_tensors import Gradients, gradients_of, is_over_many
 from profiler.region.mining.units import Unit, Units, collect_units
 from profiler.region.model import Binding, Workload
 from profiler.region.op_kinds import COMMUNICATION
@@ -151,7 +152,7 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
         if execution is not None:
             joined.append(joined_share(trace, step_units.units, execution))
             edges = join(trace, step_units.units, execution)
-        calls += _calls(trace, step_units, edges)
+        calls += _calls(trace, step_units, edges, gradients_of(trace, one))
     count, step_time = len(chosen), _step_time_us(trace, chosen)
     collective = [c for c in calls if c.part.kind == "communication"]
     regions = _regions(trace, [c for c in calls if c.part.kind != "communication"], count, step_time)
@@ -203,7 +204,7 @@ class _Call:
     forward: Part | None = None
 
 
-def _calls(trace: Trace, step_units: Units, edges: Edges | None) -> list[_Call]:
+def _calls(trace: Trace, step_units: Units, edges: Edges | None, gradients: Gradients) -> list[_Call]:
     threads: dict[int, list[Unit]] = defaultdict(list)
     for unit in step_units.units:
         if not unit.backward:
@@ -216,6 +217,12 @@ def _calls(trace: Trace, step_units: Units, edges: Edges | None) -> list[_Call]:
     owner = {u.op: part for part in step_parts if not part.units[0].backward for u in part.units}
     for part in step_parts:
         forward = _forward(part, graphs, owner)
+        if is_over_many(part):
+            calls.append(_Call(part, write_over_many(part, gradients), forward))
+            continue
+        if part.kind == "compiled":
+            calls.append(_Call(part, write_kernel(part), forward))
+            continue
         graph = next((g for g in graphs if is_bound(part, g)), graphs[-1])
         if not is_bound(part, graph) and part.units[0].backward and len(part.units) > 1 and not part.period:
             lack = "which operand of a backward chain is which is not recorded"
@@ -225,7 +232,7 @@ def _calls(trace: Trace, step_units: Units, edges: Edges | None) -> list[_Call]:
         if isinstance(bound, Text):
             calls.append(_Call(part, bound, forward))
             continue
-        key = (part.title, part.letters, bool(part.backward), identity(bound))
+        key = (part.title, part.letters, bool(part.backward), is_bias_learned(part), identity(bound))
         if key not in texts:
             texts[key] = write(part, bound)
         calls.append(_Call(part, texts[key], forward))
@@ -249,6 +256,7 @@ def _infer(threads: Iterable[Sequence[Unit]], step_parts: Sequence[Part]) -> Edg
     return Edges(
         {slot: source for edges in inferred for slot, source in edges.sources.items()},
         {slot: key for edges in inferred for slot, key in edges.outside.items()},
+        guesses={op: guess for edges in inferred for op, guess in edges.guesses.items()},
     )
 
 

@@ -40,6 +40,7 @@ class Call:
     """One operation with its arguments by schema name. defaults: the names whose value is the schema's default.
 
     gives: for each output the argument that it is ("" where it is a new tensor): `x.to(x.dtype)` gives x itself.
+    undefined: places among the results that are no tensor: a gradient that nobody asked for.
     """
 
     names: tuple[str, ...]
@@ -50,6 +51,7 @@ class Call:
     gives: tuple[str, ...] = ()
     overload: str = ""
     changes: bool = False  # the schema marks an argument as written to
+    undefined: tuple[int, ...] = ()
 
 
 UNRECORDED: Mapping[str, object] = {
@@ -109,7 +111,8 @@ ALLOWED = (
         _foreach_maximum_ _foreach_reciprocal_ _foreach_pow _fused_adam_ _fused_adamw_ _fused_sgd_
         _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention_backward
         _scaled_dot_product_efficient_attention_backward threshold_backward native_layer_norm_backward
-        native_batch_norm_backward cudnn_batch_norm_backward max_pool2d_with_indices_backward tensordot""".split()
+        native_batch_norm_backward cudnn_batch_norm_backward max_pool2d_with_indices_backward tensordot
+        embedding_bag nll_loss_nd nll_loss2d im2col""".split()
     )
 ) - {"detach_", "is_pinned", "pin_memory", "set_data"}
 """What may run on meta tensors: a trace names operations, and anybody can write a trace."""
@@ -134,8 +137,10 @@ def _call(name: str, args: tuple[Argument, ...], wanted_overload: str) -> Call |
         results = _outputs(name, overload, schema, bound)
         label, changes = schema.overload_name or "default", schema.is_mutable
         if results is not None:
-            outputs, gives = tuple(s for s, _ in results), tuple(g for _, g in results)
-            return Call(names, bound, defaults, outputs, True, gives, label, changes)
+            tensors = [r for r in results if r is not None]
+            outputs, gives = tuple(s for s, _ in tensors), tuple(g for _, g in tensors)
+            undefined = tuple(i for i, r in enumerate(results) if r is None)
+            return Call(names, bound, defaults, outputs, True, gives, label, changes, undefined)
         fallback = fallback or Call(names, bound, defaults, (), False, (), label, changes)
     return fallback
 
@@ -143,10 +148,9 @@ def _call(name: str, args: tuple[Argument, ...], wanted_overload: str) -> Call |
 def _overloads(packet: OpOverloadPacket, arity: int) -> list[tuple[FunctionSchema, OpOverload]]:
     overloads = []
     for label in packet.overloads():  # type: ignore[no-untyped-call]
-        if "out" in label.split("_"):
-            continue
         overload = getattr(packet, label)
-        if len(overload._schema.arguments) == arity:
+        arguments = overload._schema.arguments
+        if len(arguments) == arity and not any(a.is_out for a in arguments):
             overloads.append((overload._schema, overload))
     return overloads
 
@@ -168,8 +172,10 @@ def _fits(argument: Argument, kind: str, may_lack_tensors: bool) -> bool:
 
 def _outputs(
     name: str, overload: OpOverload, schema: FunctionSchema, bound: Mapping[str, Argument]
-) -> tuple[tuple[Sig, str], ...] | None:  # fmt: skip
-    """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run."""
+) -> tuple[tuple[Sig, str] | None, ...] | None:  # fmt: skip
+    """Each output with the argument that it is, "" where it is a new tensor; None where the call does not run, and for
+    an output that is no tensor.
+    """
     if name in ATTENTION:
         return _attention(bound)
     positional: list[object] = []
@@ -190,6 +196,8 @@ def _outputs(
                     value = None
                 elif item.has_default_value():
                     value = item.default_value
+                elif str(item.type) == "Tensor" and name.endswith("_backward"):
+                    value = None  # undefined: a bias or lengths that the forward had none of
                 else:
                     return None
             else:
@@ -219,10 +227,12 @@ def _outputs(
     results = [result] if isinstance(result, torch.Tensor) else result
     if not isinstance(results, tuple | list):
         return None
-    tensors = [r for r in results if isinstance(r, torch.Tensor)]
-    made = tuple((_sig(r), next((name for t, name in inputs if t is r), "")) for r in tensors)
+    made = tuple(
+        (_sig(r), next((name for t, name in inputs if t is r), "")) if isinstance(r, torch.Tensor) else None
+        for r in results
+    )
     if name in CONVOLUTIONS and any(_channels_last(s) for a in bound.values() for s in a.sigs):
-        return tuple((replace(sig, strides=None), source) for sig, source in made)
+        return tuple(one and (replace(one[0], strides=None), one[1]) for one in made)
     return made
 
 
@@ -305,79 +315,6 @@ def outputs(unit: Unit) -> list[Sig]:
     """The unit's outputs, without scalars; [] where they are not known."""
     operation = call(unit.written or unit.name, unit.args)
     return [] if operation is None else [s for s in operation.outputs if s.dims]
-
-
-READERS = 24
-"""Units looked ahead over for a reader of an indexed tensor."""
-
-
-def _infer_indexed(unit: Unit, following: Sequence[Unit]) -> None:
-    """`x[index]`: the trace has neither the index nor the result; the first reader tells how long both are."""
-    if unit.args[0].kind != "tensor" or not unit.args[0].sigs[0].dims:
-        return
-    source = unit.args[0].sigs[0]
-    for reader in following:
-        for sig in (s for a in reader.args if a.kind in ("tensor", "tensors") for s in a.sigs):
-            if (sig.dtype and sig.dtype != source.dtype) or len(sig.dims) != len(source.dims):
-                continue
-            differ = [d for d, (a, b) in enumerate(zip(source.dims, sig.dims, strict=True)) if a != b]
-            dim = differ[0] if differ else 0
-            size = sig.dims[dim]
-            if len(differ) > 1 or size < 2:
-                continue
-            index = Argument("tensor", (Sig("i64", (size,), (1,)),))
-            unit.args = (unit.args[0], Argument("value", (), dim), index)
-            unit.written = "index_select"
-            unit.guessed = f"an index of {size} elements along dimension {dim}, after what reads the result"
-            return
-
-
-def _infer_put(unit: Unit) -> None:
-    """`x[index] = values`: the index is as long as the values."""
-    target, values = unit.args[0], unit.args[2]
-    if target.kind != "tensor" or values.kind != "tensor" or not target.sigs[0].dims or not values.sigs[0].dims:
-        return
-    if target.sigs[0].dims[1:] != values.sigs[0].dims[1:]:
-        return
-    size, add = values.sigs[0].dims[0], unit.args[3].value is True
-    index = Argument("tensor", (Sig("i64", (size,), (1,)),))
-    unit.args = (target, Argument("value", (), 0), index, values, *([Argument("value", (), 1)] if add else []))
-    unit.written = "index_add" if add else "index_copy"
-    unit.guessed = f"an index of {size} elements along dimension 0, after the values"
-
-
-LIST_WINDOW = 60
-"""Units looked back over for the dtype of a list's members."""
-
-
-def complete(units: Sequence[Unit]) -> None:
-    """Fills in what a trace leaves out and its neighbours tell: dtypes of a list's members, indices of `x[index]`.
-
-    Units of one thread, in order; changes their args.
-    """
-    for at, unit in enumerate(units):
-        if unit.aten and len(unit.args) > 2 and unit.args[-1].kind == "tensor" and call(unit.name, unit.args) is None:
-            unit.args = unit.args[:-1]  # compiled code calls the forms that write into `out`
-        if unit.name == "index" and unit.args:
-            _infer_indexed(unit, units[at + 1 : at + 1 + READERS])
-        elif unit.base in ("index_put", "_index_put_impl") and len(unit.args) >= 4:
-            _infer_put(unit)
-        lists = [s for a in unit.args if a.kind == "tensors" for s in a.sigs]
-        if not lists or not unit.aten or len(lists) > 64:
-            continue
-        before = units[max(0, at - LIST_WINDOW) : at]
-        dtype = next(
-            (s.dtype for u in reversed(before) for s in _signatures(u) if any(alike(m, s) for m in lists)), None
-        )
-        if dtype:
-            unit.args = tuple(
-                Argument(a.kind, tuple(Sig(dtype, s.dims, s.strides) for s in a.sigs)) if a.kind == "tensors" else a
-                for a in unit.args
-            )
-
-
-def _signatures(unit: Unit) -> list[Sig]:
-    return outputs(unit) + [s for a in unit.args if a.kind == "tensor" for s in a.sigs]
 
 
 # -- how many tensors an operation gives, before it runs: one `aten::unsafe_split` of 2^30 rows would give as many

@@ -10,9 +10,10 @@ from profiler.region.mining import titles
 from profiler.region.mining.attention_flow import Thread, find_attention
 from profiler.region.mining.backward_pairs import Maker, pair_backward
 from profiler.region.mining.compiled_pairs import in_compiled_graph, own_forward
+from profiler.region.mining.complete_arguments import complete
 from profiler.region.mining.handwritten_patterns import PATTERNS, Pattern
 from profiler.region.mining.loops import find_loops, loop_units
-from profiler.region.mining.output_shapes import alike, complete, outputs, reads
+from profiler.region.mining.output_shapes import alike, outputs, reads
 from profiler.region.mining.unit_letters import (
     ALONE,
     CHAINS,
@@ -74,9 +75,14 @@ def partition(trace: Trace, step_units: Units) -> list[Part]:
     accumulated = [u for u in step_units.units if u.kernels and _accumulates(trace, u)]
     accumulated_ops = {u.op for u in accumulated}
     threads: dict[int, list[Unit]] = {}
+    backward: dict[int, list[Unit]] = {}
     for unit in step_units.units:
-        if not unit.backward and unit.op not in accumulated_ops:
+        if unit.backward:
+            backward.setdefault(unit.thread, []).append(unit)
+        elif unit.op not in accumulated_ops:
             threads.setdefault(unit.thread, []).append(unit)
+    for units in backward.values():
+        complete(units)
     views: list[tuple[Unit, Part]] = []
     for thread in sorted(threads):
         complete(threads[thread])
@@ -155,15 +161,20 @@ class _Cutter:
         return Part(kind, title, by_hand, [self.busy[i] for i in chosen], letters=letters)
 
     def _optimizer(self) -> list[Part]:
-        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own."""
+        """What runs in the optimizer's windows; foreach outside of them, as clipping runs it, is a part of its own, as
+        is what unscales the gradients of a scaled loss.
+        """
         chosen = [i for i, s in enumerate(self.letters) if s == OPTIMIZER]
+        scaling = [i for i in chosen if "_amp_" in self.busy[i].name]
+        parts = [self._take("optimizer", "loss scaling (foreach)", False, scaling)] if scaling else []
+        chosen = [i for i in chosen if not self.taken[i]]
         inside = [i for i in chosen if self.busy[i].optimizer]
         if not inside:
-            return self._updates(chosen, "optimizer step ({})")
+            return parts + self._updates(chosen, "optimizer step ({})")
         outside = [i for i in chosen if not self.busy[i].optimizer]
         clips = any("_norm" in self.busy[i].name for i in outside)
         other = "gradient clipping ({})" if clips else "over many tensors ({})"
-        return self._updates(inside, "optimizer step ({})") + self._updates(outside, other)
+        return parts + self._updates(inside, "optimizer step ({})") + self._updates(outside, other)
 
     def _updates(self, chosen: Sequence[int], title: str) -> list[Part]:
         if not chosen:

@@ -3,64 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from profiler.region.language import vocabulary
-from profiler.region.mining.output_shapes import Call
-from profiler.region.mining.units import SCALAR_TYPES, Argument
-
-
-class UnwritableError(Exception):
-    """The operation cannot be written; the message says what the trace lacks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """The arguments of one call as text. text[name] is set for tensors and numbers, not for what is absent."""
-
-    base: str
-    call: Call
-    text: Mapping[str, str]
-
-    def value(self, name: str) -> object:
-        argument = self.call.arguments.get(name)
-        return None if argument is None else argument.value
-
-    def has(self, name: str) -> bool:
-        return name in self.text
-
-    def dtype(self, name: str = "dtype") -> str | None:
-        number = self.value(name)
-        return SCALAR_TYPES.get(number) if isinstance(number, int) and not isinstance(number, bool) else None
-
-    def rank(self, name: str) -> int:
-        sigs = self.call.arguments[name].sigs
-        return len(sigs[0].dims) if sigs else 0
-
-    def first(self) -> str:
-        return self.text[self.call.names[0]]
-
-    def options(self, *names: str) -> str:
-        """`, name=value` for each of names that is not the schema's default."""
-        return "".join(f", {n}={self.text[n]}" for n in names if self.has(n) and not self.is_default(n))
-
-    def is_default(self, name: str) -> bool:
-        default, value = self.call.defaults.get(name, _ABSENT), self.value(name)
-        if isinstance(default, list):
-            default = tuple(default)
-        if isinstance(value, tuple) and isinstance(default, tuple) and len(set(value)) == 1 == len(set(default)):
-            return bool(value[0] == default[0])  # stride [1] of a 2-d convolution is [1, 1]
-        return bool(value == default)
-
-    def tensors(self, *names: str) -> str:
-        """The tensors among names, up to the last that is there; absent ones between are None."""
-        texts = [self.text.get(n) for n in names]
-        while texts and texts[-1] is None:
-            texts.pop()
-        return ", ".join(t or "None" for t in texts)
-
-
-_ABSENT = object()
+from profiler.region.mining.texts.call_arguments import Arguments, UnwritableError
+from profiler.region.mining.texts.render_functional import FUNCTIONAL
 
 OPERATORS: Mapping[str, str] = {
     "mul": "*", "div": "/", "true_divide": "/", "matmul": "@", "mm": "@", "bmm": "@", "floor_divide": "//",
@@ -238,12 +184,6 @@ def _attention(a: Arguments) -> str:
     return f"scaled_dot_product_attention({a.tensors('query', 'key', 'value')}{options})"
 
 
-def _cross_entropy(a: Arguments) -> str:
-    reduction = {0: ", reduction='none'", 2: ", reduction='sum'"}.get(a.value("reduction"), "")  # type: ignore[call-overload]
-    options = a.options("ignore_index", "label_smoothing")
-    return f"cross_entropy({a.tensors('self', 'target', 'weight')}{reduction}{options})"
-
-
 def _var(a: Arguments) -> str:
     parts = [_plain(a.text["dim"])] if a.has("dim") else []
     if a.has("correction"):
@@ -340,7 +280,7 @@ SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "conv2d": _conv(2), "conv3d": _conv(3), "convolution": _convolution,
     "scaled_dot_product_attention": _attention, "_scaled_dot_product_flash_attention": _attention,
     "_scaled_dot_product_cudnn_attention": _attention, "_scaled_dot_product_efficient_attention": _attention,
-    "cross_entropy_loss": _cross_entropy, "var": _var, "std": _var,
+    **FUNCTIONAL, "var": _var, "std": _var,
     "embedding": lambda a: f"embedding({a.text['indices']}, {a.text['weight']})",
     "linear": lambda a: f"linear({a.tensors('input', 'weight', 'bias')})", "zeros": _zeros("zeros"),
     "new_zeros": _zeros("zeros"), "ones": _zeros("ones"), "new_ones": _zeros("ones"), "zeros_like": _zeros("zeros"),
@@ -358,13 +298,3 @@ SPECIAL: Mapping[str, Callable[[Arguments], str]] = {
     "gelu": lambda a: f"gelu({a.first()}{a.options('approximate')})", "silu": lambda a: f"silu({a.first()})",
     "type_as": _to, "linalg_vector_norm": _vector_norm,
 }  # fmt: skip
-
-
-def literal(argument: Argument) -> str:
-    """A value as source text."""
-    value = argument.value
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f'float("{value}")'
-    if isinstance(value, tuple):
-        return "[" + ", ".join(repr(v) for v in value) + "]"
-    return repr(value)

@@ -85,6 +85,9 @@ COPIES = frozenset("cy")
 """Two of these in a row are two regions: each moves its own tensor."""
 CHAINS = frozenset("tpmvasxdrqSlghiuoncewDNBbIWFyfXVPTjZHRkU")
 
+OVER_LISTS = ("_foreach_", "_amp_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad")
+"""How operations over lists of tensors begin, which optimizers and loss scaling run."""
+
 COMPILED_PREFIX = re.compile(r"triton_(?:poi|red|per|tem|for|mm|\d|_)")
 
 
@@ -92,7 +95,7 @@ def letter(unit: Unit) -> str:
     """The unit's letter."""
     if not unit.aten and kind_of(unit.name) == op_kinds.COMMUNICATION:
         return COMMUNICATION
-    if unit.optimizer or unit.name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad")):
+    if unit.optimizer or unit.name.startswith(OVER_LISTS):
         return OPTIMIZER
     if not unit.aten:
         return COMPILED if COMPILED_PREFIX.match(unit.name) else OTHER

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -311,3 +312,18 @@ def test_a_kernel_to_write_stands_behind_what_can_be_launched_whose_range_reache
     options = [keep, compiled, Option(made), written]
     taken = least_effort(options, keep, on.case, lambda o: o.mid, "time")
     assert taken.alternative.mode == mode
+
+
+def test_the_floor_is_that_of_the_sizes_that_times_are_averaged_over():
+    """One call of 4 GB and three of a quarter: now, predicted and the floor are of the same mix."""
+    large, small = region(chain(megabytes=4000)), region(chain(megabytes=1000))
+    mixed = replace(
+        large, shapes=(*(replace(s, calls=1.0) for s in large.shapes), *(replace(s, calls=3.0) for s in small.shapes))
+    )
+    floors = [advise(facts, HALF, H200).floor_us for facts in (large, small, mixed)]
+    assert floors[2] == pytest.approx((floors[0] + 3 * floors[1]) / 4)
+    eager = [
+        next(a.time_us.mid for a in advise(f, HALF, H200).alternatives if a.candidate == "eager")
+        for f in (large, small, mixed)
+    ]
+    assert eager[2] == pytest.approx((eager[0] + 3 * eager[1]) / 4, rel=1e-3)

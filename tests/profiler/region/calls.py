@@ -281,6 +281,12 @@ CALLS: tuple[str, ...] = (
     "aten.smooth_l1_loss_backward(x, x, y, 0, 1.0)",
     "aten._fused_rms_norm(x, [1024], v, 1e-5)",
     "aten._fused_rms_norm_backward(x, y, [1024], x[:, :1], v, [True, True])",
+    "aten._scaled_dot_product_flash_attention_backward(q, q, q, q, q, x[0].reshape(2, 4, 128), None, None, 128, 128, "
+    "0.0, True, n[0], n[0])[0]",
+    "aten._scaled_dot_product_cudnn_attention_backward(q, q, q, q, q, x[0].reshape(2, 4, 128, 1), n[0], n[0], None, "
+    "None, None, 128, 128, 0.0, True)[0]",
+    "aten._scaled_dot_product_efficient_attention_backward(q, q, q, q, None, q, x[0].reshape(2, 4, 128), n[0], n[0], "
+    "0.0, [True, True, True, False], True)[0]",
     "aten._to_copy(x, dtype=bf16)",
     "aten._unsafe_view(x, [1024, 64])",
     "aten.view(x, [1024, 64])",

@@ -92,7 +92,12 @@ ROWS = (
         "gpt2_train_autocast_eager", "cross entropy", "to cross_entropy_loss", 1, 0.12, "target: i64[8192].below(50257)"
     ),
     Row(
-        "gpt2_train_autocast_eager", "optimizer step (fused)", "_foreach_add_ _fused_adamw_", 1, 0.01, None, "optimizer"
+        "gpt2_train_autocast_eager",
+        "optimizer step (fused)",
+        "_foreach_add_ _fused_adamw_",
+        1,
+        0.01,
+        "p: f32[81912576]",
     ),
     Row("gpt2_train_autocast_eager", "autocast cast", "to", 1, 0.005, ".to(bf16)", shapes=0),
     Row("gpt2_train_autocast_eager_stack", "GELU (tanh) by hand", "mul to pow mul add mul tanh add mul", 6, 0.18),

@@ -21,7 +21,7 @@ from profiler.region.mining.dataflow import flow, graph_of
 from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.mine import COPIES, MinedRegion, mine
 from profiler.region.mining.partition import partition
-from profiler.region.mining.render import UnwritableError
+from profiler.region.mining.texts.call_arguments import UnwritableError
 from profiler.region.mining.units import collect_units
 from profiler.trace.analyze.steps import steady_step
 from profiler.trace.model import NONE, Step, Trace
