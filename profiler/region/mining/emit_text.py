@@ -15,7 +15,7 @@ from profiler.region.mining.output_shapes import contiguous, same_layout
 from profiler.region.mining.partition import Part
 from profiler.region.mining.render import expression
 from profiler.region.mining.texts.call_arguments import Arguments, UnwritableError, literal
-from profiler.region.mining.texts.compiled_kernels import write_compiled
+from profiler.region.mining.texts.compiled_kernels import write_attention, write_compiled
 from profiler.region.mining.texts.many_tensors import Gradients, write_many
 from profiler.region.mining.texts.render_functional import LIKELIHOODS, LOSSES
 from profiler.region.mining.units import Argument, Sig
@@ -140,8 +140,8 @@ def write_over_many(part: Part, gradients: Gradients) -> Text:
 
 
 def write_kernel(part: Part) -> Text:
-    """The text of a kernel of torch.compile; never raises for what a trace holds."""
-    return _checked(part, lambda: write_compiled(part))
+    """The text of a kernel of torch.compile, or of one between two products; never raises for what a trace holds."""
+    return _checked(part, lambda: write_compiled(part) if part.kind == "compiled" else write_attention(part))
 
 
 def _checked(part: Part, written: Callable[[], tuple[str, Sequence[str]]]) -> Text:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from profiler.region.language.text import MAX_SIZES
+from profiler.region.mining.compiled_attention import is_softmax
 from profiler.region.mining.dataflow import Graph, graph_of, identity, is_bound, op_written_with
 from profiler.region.mining.emit_text import Text, bind, is_bias_learned, write, write_kernel, write_over_many
 from profiler.region.mining.execution_edges import Edges, join, joined_share
@@ -220,7 +221,7 @@ def _calls(trace: Trace, step_units: Units, edges: Edges | None, gradients: Grad
         if is_over_many(part):
             calls.append(_Call(part, write_over_many(part, gradients), forward))
             continue
-        if part.kind == "compiled":
+        if part.kind == "compiled" or any(is_softmax(u) for u in part.units):
             calls.append(_Call(part, write_kernel(part), forward))
             continue
         graph = next((g for g in graphs if is_bound(part, g)), graphs[-1])

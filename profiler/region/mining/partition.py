@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from profiler.region.mining import titles
 from profiler.region.mining.attention_flow import Thread, find_attention
 from profiler.region.mining.backward_pairs import Maker, pair_backward
+from profiler.region.mining.compiled_attention import find_compiled_attention
 from profiler.region.mining.compiled_pairs import in_compiled_graph, own_forward
 from profiler.region.mining.complete_arguments import complete
 from profiler.region.mining.handwritten_patterns import PATTERNS, Pattern
@@ -219,7 +220,9 @@ class _Cutter:
     def _attention(self) -> list[Part]:
         """Attention that no pattern names."""
         thread = Thread(self.all, self.busy, self.letters, [*self.taken], self.position)
-        return [self._take("attention", "attention by hand", True, places) for places in find_attention(thread)]
+        compiled = find_compiled_attention(self.busy, self.letters, self.taken)
+        every = [*find_attention(thread), *compiled]
+        return [self._take("attention", "attention by hand", True, places) for places in every]
 
     def _tails(self) -> list[Part]:
         """A product or a convolution with the operations that follow it and read what it made."""

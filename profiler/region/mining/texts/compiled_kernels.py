@@ -7,6 +7,7 @@ computed; what the order of operations and the role of an operand are is said to
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,24 @@ def write_compiled(part: Part) -> tuple[str, Sequence[str]]:
             if written is not None:
                 return written, [NOTE]
     raise UnwritableError("what a compiled kernel computes its name and operands do not tell")
+
+
+def write_attention(part: Part) -> tuple[str, Sequence[str]]:
+    """The same of two products with a compiled softmax between them; what its scores are divided by is assumed."""
+    product, softmax, other = part.units
+    present, operands = operations_of(softmax.name), _operands(softmax)
+    if present is None or operands is None or (text := _softmax(present, operands)) is None:
+        raise UnwritableError("what a compiled kernel computes its name and operands do not tell")
+    q, k, v = (a.sigs[0] for a in (product.args[0], product.args[1], other.args[1]))
+    scores = operands.sigs[operands.full[0]]
+    batch = scores.dims[:-2]
+    if not all(len(s.dims) == 3 and s.dims[0] == math.prod(batch) and _rows_in_order(s) for s in (q, k, v)):
+        raise UnwritableError("operands of attention in compiled code are not in order in memory")
+    heads = [_declare(n, s, (*batch, *s.dims[1:])) for n, s in (("q", q), ("k", k), ("v", v))]
+    lines = text.splitlines()
+    bias = [line for line in lines if line.startswith("bias:")]
+    value = lines[-2].removeprefix("y = ")
+    return "\n".join([*heads, *bias, "scores = q @ k", f"p = {value}", "y = p @ v", "return y"]) + "\n", [NOTE]
 
 
 def _operands(unit: Unit) -> _Operands | None:
