@@ -201,6 +201,13 @@ def _device(trace: Trace) -> Iterator[Note]:
             "warning",
             "The trace does not name its GPU: say which one it was, or floors and predictions are for another.",
         )
+    elif trace.device_told_by:
+        yield Note(
+            "device-by-properties",
+            "info",
+            f"The trace does not name its GPU in a way that says which it is. It is taken for an {trace.device}, "
+            f"{trace.device_told_by}.",
+        )
 
 
 def _external(differ: int, compared: int) -> Iterator[Note]:
