@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.advice import wording
+from app.advice import off_floor, wording
 from app.advice.admission import admit, at_hand, refuse
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
-from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library
+from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library, worth_it
 from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import known_covers
-from app.advice.model import EFFORT_ORDER, Advice, Criterion, WorthInstalling
-from app.advice.options import Option, no_triton, nothing_to_compute, options
+from app.advice.model import EFFORT_ORDER, Advice, Alternative, Criterion, WorthInstalling
+from app.advice.options import EFFORT_LINES, Option, no_triton, nothing_to_compute, options
 from app.estimate import predict
 from app.estimate.facts import Cover, RegionFacts
 from app.estimate.predict import Prediction
@@ -402,15 +402,23 @@ def _advice(on: Verdict, objective: str) -> Advice:
     if why == "launch-bound" and case.facts.gpu_idle_share is not None:
         region = None  # graphs speed up the step, by what its launches cost; no part of that is this region's alone
     words = wording.write(case, {c.name: c for c in criteria}, chosen.alternative, why, region)
+    tool, mode = chosen.tool, chosen.alternative.mode if chosen.tool != "skip" else "default"
+    alternatives = tuple(o.alternative for o in judged)
+    far = _far_from_its_floor(case, chosen, why) if objective == "time" else None
+    if far is not None:
+        tool, mode = "library", far.remedy.mode
+        region = speedup(case.current, _remedied_us(case, far))
+        words = replace(off_floor.words(case, far, region), notes=words.notes)
+        alternatives = (*alternatives, _as_alternative(case, far))
     shape = case.facts.heaviest
     return Advice(
-        tool=chosen.tool,
-        mode=chosen.alternative.mode if chosen.tool != "skip" else "default",
+        tool=tool,
+        mode=mode,
         headline=words.headline,
         action=words.action,
         call=words.call,
         criteria=criteria,
-        alternatives=tuple(o.alternative for o in judged),
+        alternatives=alternatives,
         region_speedup=region,
         step_speedup=step_speedup(region, case.share),
         floor_us=floor_us(without_hidden(shape.cost, case.facts.hidden_share), case.device) if shape else None,
@@ -418,6 +426,42 @@ def _advice(on: Verdict, objective: str) -> Advice:
         notes=(*words.notes, *(MEMORY_NOTE if objective == "memory" else ())),
         worth_installing=_worth_installing(on, objective),
     )
+
+
+KEPT = frozenset({"estimate", "already", worth_it.name})
+"""Parts of the rule that leave a region because no tool is faster: a remedy for its library call may be."""
+
+
+def _far_from_its_floor(case: Case, chosen: Option, why: str) -> off_floor.Finding | None:
+    """What a library call that would be kept, or compiled, lacks; None where that is worth less than what was chosen."""
+    if why not in KEPT or chosen.tool not in ("skip", "compile") or case.current is None:
+        return None
+    if case.share is not None and case.share < case.settings.worth_share:
+        return None
+    far = off_floor.finding(case)
+    if far is None or far.left is None:
+        return far if chosen.tool == "skip" else None
+    if case.share is not None and case.share * (1 - far.left.mid) < case.settings.worth_share:
+        return None
+    slower = chosen.tool == "compile" and (
+        chosen.mid is None or far.left.mid * case.current.mid > (1 + case.settings.near_best) * chosen.mid
+    )
+    return None if slower else far
+
+
+def _remedied_us(case: Case, far: off_floor.Finding) -> Range | None:
+    if far.left is None or case.current is None:
+        return None
+    now = case.current.mid
+    return Range(far.left.low * now, far.left.mid * now, far.left.high * now)
+
+
+def _as_alternative(case: Case, far: off_floor.Finding) -> Alternative:
+    remedy = far.remedy
+    return Alternative(
+        "library", f"library:remedy.{remedy.mode}", _remedied_us(case, far), EFFORT_LINES["library"], remedy.because,
+        True, remedy.call, remedy.mode,
+    )  # fmt: skip
 
 
 def _worth_installing(on: Verdict, objective: str) -> tuple[WorthInstalling, ...]:

@@ -38,14 +38,14 @@ def write(
     return Words(headline, action, call, _notes(case, criteria, chosen))
 
 
-def _times(region: Range | None) -> str:
+def times_words(region: Range | None) -> str:
     """ ", predicted 3.2 times as fast (2.4 to 4.1)"; "" without a prediction."""
     if region is None:
         return ""
-    return f", predicted {_factor(region.mid)} times as fast ({_factor(region.low)} to {_factor(region.high)})"
+    return f", predicted {factor_words(region.mid)} times as fast ({factor_words(region.low)} to {factor_words(region.high)})"
 
 
-def _factor(value: float) -> str:
+def factor_words(value: float) -> str:
     """1.27, 7.9, 68, 120: two figures, never an exponent."""
     return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
@@ -139,7 +139,7 @@ def _library(
 ) -> tuple[str, str, str]:
     name = short(chosen.candidate)
     cover = next((c for c in case.covers if c.candidate == chosen.candidate), None)
-    headline = f"Call {name} for {case.facts.title}{_times(region)}"
+    headline = f"Call {name} for {case.facts.title}{times_words(region)}"
     part = "it" if cover is None or cover.whole else "the part that it covers"
     install = "" if cover is None else _first(cover)
     checks = [t for t, holds in cover.conditions if holds is None] if cover is not None else []
@@ -152,7 +152,7 @@ def _compile(
 ) -> tuple[str, str, str]:
     title = case.facts.title
     if chosen.mode == "reduce-overhead":
-        headline = f"Launch-bound: torch.compile with CUDA graphs for {title}{_times(region)}"
+        headline = f"Launch-bound: torch.compile with CUDA graphs for {title}{times_words(region)}"
         if case.facts.gpu_idle_share is not None:
             headline = f"Launch-bound step: CUDA graphs for all of it, {title} among it"
         action = (
@@ -161,7 +161,7 @@ def _compile(
         )
         return headline, action, chosen.call
     mode = "" if chosen.mode == "default" else " in mode max-autotune"
-    headline = f"Use torch.compile on {title}{mode}{_times(region)}"
+    headline = f"Use torch.compile on {title}{mode}{times_words(region)}"
     shape = case.facts.heaviest
     made = ""
     if shape is not None:
@@ -173,16 +173,16 @@ def _triton(
     case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
 ) -> tuple[str, str, str]:
     title = case.facts.title
-    headline = f"Write Triton for {title}{_times(region)}"
+    headline = f"Write Triton for {title}{times_words(region)}"
     if any(k.candidate == chosen.candidate for k in case.facts.kernels):
-        headline = f"Triton for {title}: this project's kernel {chosen.mode}{_times(region)}"
+        headline = f"Triton for {title}: this project's kernel {chosen.mode}{times_words(region)}"
         action = "Validate it on your GPU against torch.compile, then take it as a starter kit."
         if case.facts.requires_grad:
             action = "Validate it on your GPU against torch.compile, then call it: autograd knows its backward."
     elif chosen.mode == "generated":
         action = "Validate the generated kernel on your GPU, then take its source from the validation's page."
     else:
-        headline = f"Unproven: a Triton kernel for {title}{_times(region)}"
+        headline = f"Unproven: a Triton kernel for {title}{times_words(region)}"
         action = (
             f"There is no candidate to run yet: write one kernel for all of it, about {chosen.effort_lines} lines, "
             "autotuned over the sizes in use; validate it against torch.compile before it stays."
@@ -194,7 +194,7 @@ def _cuda(
     case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
 ) -> tuple[str, str, str]:
     needs = ", ".join(case.facts.needs)
-    headline = f"CUDA, or a library that has it, for {case.facts.title}{_times(region)}"
+    headline = f"CUDA, or a library that has it, for {case.facts.title}{times_words(region)}"
     action = f"It needs {needs}, which Triton does not give: look for a library that has it, then write CUDA."
     if "nvlink" in case.facts.needs:
         action = (

@@ -25,7 +25,7 @@ class TraceFacts:
     """What a trace says of a region that its text does not: fields of RegionFacts. None where the trace is silent.
 
     title: as the trace's report names the region, "" for the title of its operations. optimizer_class: of an
-    optimizer's step, as its annotation names it.
+    optimizer's step, as its annotation names it. kernel_names: of its kernels, the most launched first.
     """
 
     title: str = ""
@@ -38,6 +38,7 @@ class TraceFacts:
     communication: bool | None = None
     obstacles: tuple[CompileBlocker, ...] = ()
     optimizer_class: str = ""
+    kernel_names: tuple[str, ...] = ()
 
     def known(self) -> dict[str, Any]:
         """The fields that are known, by the name that RegionFacts has for them: keywords, each of its field's type."""

@@ -363,6 +363,7 @@ def _inputs(
             already_tuned=mined.title.startswith(CUSTOM),
             communication=mined.kind == "communication",
             obstacles=blockers,
+            kernel_names=tuple(name[:MAX_TEXT] for name in mined.kernel_names[:MAX_KERNEL_NAMES]),
         ),
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         target=None if target is device else target.name,
@@ -462,5 +463,7 @@ def _region_entry(mined: MinedRegion, blockers: tuple[CompileBlocker, ...]) -> R
     }
 
 
+MAX_KERNEL_NAMES = 12
+"""Of a region's kernels whose names its advice goes by."""
 MAX_OPERANDS = 16
 """Inputs of one call that are repeated; an optimizer's step has hundreds."""
