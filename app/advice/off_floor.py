@@ -44,8 +44,10 @@ TENSOR = re.compile(
 )
 """In names of kernels: those that compute on vector units alone, and those that use tensor cores, or AMD's matrix cores."""
 SIXTEEN_BIT = frozenset({"f16", "bf16"})
+MODES = ("padding", "layout", "mask", "precision", "call")
+"""Of remedies, as the API has them."""
 CHANNELS = 8
-"""Of 16-bit images: a pixel's 16 bytes."""
+"""To which channels of 16-bit images are padded: a pixel's 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,8 @@ def _peak(case: Case) -> Metric:
     return lambda o: None if o.bytes_written is None else held + o.bytes_written
 
 
+UNSEEN = "unseen"
+"""Why a region is left, or a tool taken, where no time could be predicted."""
 COMPILE_COVERS = "C"
 """The catalogue's verdict on an operation that torch.compile covers, where a library is optional."""
 
@@ -260,8 +262,8 @@ def _choose_unseen(
     by_tool["library"] = [o for o in by_tool["library"] if o.alternative.candidate not in fuses]
     for tool in ("cuda", "library", "triton", "compile"):
         if by_tool[tool]:
-            return by_tool[tool][0], "unseen"
-    return keep, "unseen"
+            return by_tool[tool][0], UNSEEN
+    return keep, UNSEEN
 
 
 def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: Metric, objective: str) -> Option:
@@ -398,7 +400,14 @@ def _advice(on: Verdict, objective: str) -> Advice:
     case, criteria, judged, chosen, why = on.case, on.criteria, on.options, on.chosen, on.why
     keep = next(o for o in judged if o.tool == "skip")
     one = Range(1.0, 1.0, 1.0)
-    region = one if chosen.tool == "skip" else speedup(keep.alternative.time_us, chosen.alternative.time_us)
+    unknown = chosen.tool == "skip" and why == UNSEEN  # nothing was predicted: neither that it stays as fast
+    region = (
+        None
+        if unknown
+        else one
+        if chosen.tool == "skip"
+        else speedup(keep.alternative.time_us, chosen.alternative.time_us)
+    )
     if why == "launch-bound" and case.facts.gpu_idle_share is not None:
         region = None  # graphs speed up the step, by what its launches cost; no part of that is this region's alone
     words = wording.write(case, {c.name: c for c in criteria}, chosen.alternative, why, region)

@@ -79,7 +79,28 @@ def _skip(
         return f"Already {_library_at_work(case, cover)}", _with_hint(case, action), ""
     if case.facts.compiled:
         return f"Leave {title}: torch.compile has fused it", "Keep it as torch.compile made it.", ""
+    if why == "unseen":
+        return _unpredicted(case)
     return f"Leave {title}: nothing is predicted to be much faster", "Keep it: no tool is predicted to gain enough.", ""
+
+
+def _unpredicted(case: Case) -> tuple[str, str, str]:
+    """Nothing could be predicted, which is not that nothing is faster."""
+    facts = case.facts
+    open_question = "whether another tool is faster is not known"
+    if facts.library_call:
+        return (
+            f"Already {facts.library_call}",
+            f"Keep it: the trace does not tell what it computes on which sizes, so {open_question}.",
+            "",
+        )
+    if facts.already_tuned:
+        because = "the trace does not tell what it computes; described as a region's text it can be judged"
+    elif not facts.shapes:
+        because = "its sizes or operations are not known: record with record_shapes=True"
+    else:
+        because = "no tool's time is known for these operations"
+    return f"{facts.title}: nothing could be predicted", f"Nothing yet: {because}; {open_question}.", ""
 
 
 CUBLAS_CALLS = frozenset({"library:torch.mm", "library:torch.bmm", "library:torch.matmul"})

@@ -276,6 +276,7 @@ class RegionFacts:
     recompiles: Recompiles | None = None
     obstacles: tuple[CompileBlocker, ...] = ()
     kernel_names: tuple[str, ...] = ()
+    library_call: str = ""
 
     @property
     def cost(self) -> Cost | None:

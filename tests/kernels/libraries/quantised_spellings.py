@@ -28,27 +28,27 @@ _BYTES = _X4.format(t="u8")
 _SCALED = "q = (q.view(256, 8, 128) {zero}) * s[..., None]\nreturn F.linear(x, q.flatten(1))\n"
 _WORDS = "x: bf16[16, 1024]\nq: i32[256, 128]\ns: bf16[256, 8]\nshifts: i32[8]\n"
 INT4: dict[str, str] = {
-    "halves stacked, a zero a group": _BYTES + (
+    "halves stacked, a zero a group": _BYTES
+    + (
         "z: bf16[256, 8]\nlo = (packed & 15).to(bf16)\nhi = (packed >> 4).to(bf16)\n"
         "q = torch.stack((lo, hi), -1).flatten(1)\n" + _SCALED.format(zero="- z[..., None]")
     ),
-    "8 taken off the halves": _BYTES + (
+    "8 taken off the halves": _BYTES
+    + (
         "lo = (packed & 15).to(bf16) - 8\nhi = (packed >> 4).to(bf16) - 8\n"
         "q = torch.stack((lo, hi), -1).flatten(1)\n" + _SCALED.format(zero="")
     ),
-    "8 taken off the integers": _X4.format(t="i8") + (
+    "8 taken off the integers": _X4.format(t="i8")
+    + (
         "lo = (packed & 15) - 8\nhi = ((packed >> 4) & 15) - 8\n"
         "q = torch.stack((lo, hi), -1).flatten(1).to(bf16)\n" + _SCALED.format(zero="")
     ),
-    "halves stacked as integers": _BYTES + (
-        "q = torch.stack((packed & 15, packed >> 4), -1).flatten(1).to(bf16)\n" + _SCALED.format(zero="- 8")
-    ),
-    "halves side by side": _BYTES + (
-        "q = torch.cat((packed & 15, packed >> 4), -1).to(bf16)\n" + _SCALED.format(zero="- 8")
-    ),
-    "the high half first": _BYTES + (
-        "q = torch.stack((packed >> 4, packed & 15), -1).flatten(1).to(bf16)\n" + _SCALED.format(zero="- 8")
-    ),
+    "halves stacked as integers": _BYTES
+    + ("q = torch.stack((packed & 15, packed >> 4), -1).flatten(1).to(bf16)\n" + _SCALED.format(zero="- 8")),
+    "halves side by side": _BYTES
+    + ("q = torch.cat((packed & 15, packed >> 4), -1).to(bf16)\n" + _SCALED.format(zero="- 8")),
+    "the high half first": _BYTES
+    + ("q = torch.stack((packed >> 4, packed & 15), -1).flatten(1).to(bf16)\n" + _SCALED.format(zero="- 8")),
     "a scale a row": (
         "x: bf16[16, 1024]\npacked: u8[256, 512]\ns: bf16[256]\n"
         "q = torch.stack((packed & 15, packed >> 4), -1).flatten(1).to(bf16)\n"
@@ -58,18 +58,24 @@ INT4: dict[str, str] = {
         "x: bf16[16, 1024]\npacked: u8[256, 512]\ns: bf16[256]\n"
         "q = torch.stack((packed & 15, packed >> 4), -1).flatten(1).to(bf16)\nreturn F.linear(x, q - 8) * s\n"
     ),
-    "scales repeated over their group": _BYTES + (
+    "scales repeated over their group": _BYTES
+    + (
         "q = torch.stack((packed & 15, packed >> 4), -1).flatten(1).to(bf16)\n"
         "return F.linear(x, (q - 8) * s.repeat_interleave(128, 1))\n"
     ),
-    "eight to a word, by shifts": _WORDS + (
+    "eight to a word, by shifts": _WORDS
+    + (
         "u = ((q[..., None] >> shifts) & 15).flatten(1).to(bf16)\n"
         "return x @ ((u - 8) * s.repeat_interleave(128, 1)).t()\n"
     ),
-    "eight to a word, with a bias": _WORDS + (
+    "eight to a word, with a bias": _WORDS
+    + (
         "b: bf16[256]\nu = ((q[..., None] >> shifts) & 15).flatten(1).to(bf16)\n"
         "return F.linear(x, (u.view(256, 8, 128) - 8) * s[..., None].view(256, 8, 1), b)\n"
-    ).replace("(u.view(256, 8, 128) - 8) * s[..., None].view(256, 8, 1)", "((u.view(256, 8, 128) - 8) * s[..., None]).flatten(1)"),
+    ).replace(
+        "(u.view(256, 8, 128) - 8) * s[..., None].view(256, 8, 1)",
+        "((u.view(256, 8, 128) - 8) * s[..., None]).flatten(1)",
+    ),
 }
 
 LOOK_ALIKE: dict[str, str] = {
@@ -79,7 +85,8 @@ LOOK_ALIKE: dict[str, str] = {
     "weights of 32-bit integers": (
         "x: bf16[16, 512]\nw: i32[256, 512]\ns: bf16[256]\nreturn F.linear(x, w.to(bf16) * s[:, None])\n"
     ),
-    "another part of a word than four bits": _WORDS + (
+    "another part of a word than four bits": _WORDS
+    + (
         "u = ((q[..., None] >> shifts) & 7).flatten(1).to(bf16)\n"
         "return x @ ((u - 8) * s.repeat_interleave(128, 1)).t()\n"
     ),

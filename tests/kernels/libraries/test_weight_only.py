@@ -44,7 +44,12 @@ def test_what_only_looks_like_packed_weights_finds_nothing(text: str) -> None:
 
 def test_a_group_is_read_from_views_and_from_repeated_scales() -> None:
     for spelling in ("halves side by side", "scales repeated over their group"):
-        narrow = INT4[spelling].replace("128", "16").replace("[256, 8]", "[256, 64]").replace("(256, 8, 16)", "(256, 64, 16)")
+        narrow = (
+            INT4[spelling]
+            .replace("128", "16")
+            .replace("[256, 8]", "[256, 64]")
+            .replace("(256, 8, 16)", "(256, 64, 16)")
+        )
         assert not found(narrow)["vllm.marlin_gemm"].covers, f"{spelling}: groups of 16 are not Marlin's"
 
 
