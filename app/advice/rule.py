@@ -15,7 +15,7 @@ from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import known_covers
 from app.advice.model import EFFORT_ORDER, Advice, Alternative, Criterion, WorthInstalling
-from app.advice.options import EFFORT_LINES, Option, no_triton, nothing_to_compute, options
+from app.advice.options import EFFORT_LINES, Option, no_triton, not_compilable, nothing_to_compute, options
 from app.estimate import predict
 from app.estimate.facts import Cover, RegionFacts
 from app.estimate.predict import Prediction
@@ -214,6 +214,8 @@ def _choose(
             return fused, "launch-bound"
         # Of a region by itself the times are those of back-to-back calls: the estimate decides between its ways.
         alone = launch_bound(problem) and case.facts.gpu_idle_share is None
+        if launch_bound(problem) and not alone and _graph_takes_it_as_it_is(case):
+            return keep, "launch-bound"
         if launch_bound(problem) and graphs is not None and (not alone or no_triton(case.device)):
             return (keep if no_triton(case.device) else graphs), "launch-bound"
         if not alone:
@@ -223,6 +225,12 @@ def _choose(
         return _choose_unseen(admitted, keep, criteria, case)
     metric = _peak(case) if objective == "memory" else _expected_regret(admitted, case)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
+
+
+def _graph_takes_it_as_it_is(case: Case) -> bool:
+    """In a step that waits for launches, what a CUDA graph replays but torch.compile does not change: opaque calls, what
+    it wrote, an optimizer's step."""
+    return bool(not_compilable(case.facts)) or case.facts.optimizer or case.facts.compiled
 
 
 def _expected_regret(admitted: Sequence[Option], case: Case) -> Metric:

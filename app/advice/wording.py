@@ -59,11 +59,14 @@ def _skip(
     if why == "nothing":
         return f"Leave {title}: there is nothing to compute", f"Nothing: {nothing_to_compute(case.facts)}.", ""
     if why == "launch-bound":
+        device = no_triton(case.device)
         action = (
-            "Capture the step in a CUDA graph (torch.cuda.graph), which needs no Triton; sizes and addresses have to "
-            "stay the same."
+            f"Capture the step in a CUDA graph (torch.cuda.graph){', which needs no Triton' if device else ''}; sizes and "
+            "addresses have to stay the same."
         )
-        return f"Launch-bound, and {no_triton(case.device)}: a CUDA graph of the step", action, ""
+        if not device:
+            return f"Launch-bound step: a CUDA graph replays {title} as it is", action, ""
+        return f"Launch-bound, and {device}: a CUDA graph of the step", action, ""
     cover = runs_on_library(case.covers)
     small = case.share is not None and case.share < case.settings.worth_share
     if why == worth_it.name and (cover is None or small):
