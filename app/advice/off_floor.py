@@ -1,8 +1,8 @@
 """A library's call that takes far longer than its bytes and FLOPs: what it is, by how much, why, and what to change.
 
 "It is the library's already" is no reason to leave such a call: the library has another kernel for the same values in
-another layout, size or form. By evidence alone: the time that a trace measured, the device's floor, and the names of the
-kernels that ran. What a remedy saves is what the device's atlas says of the changed call over what was measured.
+another layout, size or form. By evidence alone: the time that a trace measured, the device's floor, and the names of
+the kernels that ran. What a remedy saves is what the device's atlas says of the changed call over what was measured.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from profiler.region.graph.operation import Operation
 
 FAR: Mapping[str, float] = {op_kinds.GEMM: 2.0, op_kinds.CONVOLUTION: 10.0, op_kinds.ATTENTION: 2.0}
 """Times its floor from which a call is told of. Of this project's recorded calls on an H100 and an H200 that need 20 µs
-or more, 95 % of products of 16-bit numbers in whole rows of 16 bytes are below 1.6 and half of those in other rows above
-3.9; of channels-last images half the convolutions are below 2.7 and three quarters below 6.8; half of attention without
-a mask is below 1.9, and half of it with one above 3.1."""
+or more, 95 % of products of 16-bit numbers in whole rows of 16 bytes are below 1.6 and half of those in other rows
+above 3.9; of channels-last images half the convolutions are below 2.7 and three quarters below 6.8; half of attention
+without a mask is below 1.9, and half of it with one above 3.1."""
 KERNEL_US = 5.0
 """Added to the floor of each call: what a library's kernel takes at least, whatever it computes."""
 LIBRARYS_PART = 0.5
@@ -42,7 +42,7 @@ TENSOR = re.compile(
     r"tensorop|s1688|s16816|wgmma|hmma|nvjet|tf32|imma|xmma|bf16_s16|h16816|mfma|_MI\d|Cijk_|fmha|flash|sdpa",
     re.IGNORECASE,
 )
-"""In names of kernels: those that compute on vector units alone, and those that use tensor cores, or AMD's matrix cores."""
+"""In names of kernels: those that compute on vector units alone, and those on tensor cores, or AMD's matrix cores."""
 SIXTEEN_BIT = frozenset({"f16", "bf16"})
 MODES = ("padding", "layout", "mask", "precision", "call")
 """Of remedies, as the API has them."""
@@ -150,9 +150,9 @@ def _padded_rows(calls: tuple[Operation, ...]) -> Iterator[Remedy]:
     yield Remedy(
         "padding", f"pad {sizes}",
         f"rows of {size:,} elements are no multiple of {remedies.ROW_BYTES} bytes, which the fast kernels need",
-        f"Pad {sizes}, a multiple of {remedies.PADDED_TO}: where it is a vocabulary, make embedding and head that large "
-        f"and leave the last {padded - size:,} columns out of the loss",
-        f"weight = F.pad(weight, (0, 0, 0, {padded - size}))  # once, where the model is built: {size} -> {padded} rows",
+        f"Pad {sizes}, a multiple of {remedies.PADDED_TO}: where it is a vocabulary, make embedding and head that "
+        f"large and leave the last {padded - size:,} columns out of the loss",
+        f"weight = F.pad(weight, (0, 0, 0, {padded - size}))  # once, where the model is built: {size} to {padded}",
         remedies.resized(calls, odd),
     )  # fmt: skip
 

@@ -228,8 +228,8 @@ def _choose(
 
 
 def _graph_takes_it_as_it_is(case: Case) -> bool:
-    """In a step that waits for launches, what a CUDA graph replays but torch.compile does not change: opaque calls, what
-    it wrote, an optimizer's step."""
+    """In a step that waits for launches, what a CUDA graph replays but torch.compile does not change: opaque calls, an
+    optimizer's step, what it wrote itself."""
     return bool(not_compilable(case.facts)) or case.facts.optimizer or case.facts.compiled
 
 
@@ -450,7 +450,7 @@ KEPT = frozenset({"estimate", "already", worth_it.name})
 
 
 def _far_from_its_floor(case: Case, chosen: Option, why: str) -> off_floor.Finding | None:
-    """What a library call that would be kept, or compiled, lacks; None where that is worth less than what was chosen."""
+    """What a library call that would be kept, or compiled, lacks; None where it is worth less than what was chosen."""
     if why not in KEPT or chosen.tool not in ("skip", "compile") or case.current is None:
         return None
     if case.share is not None and case.share < case.settings.worth_share:

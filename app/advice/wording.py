@@ -42,7 +42,8 @@ def times_words(region: Range | None) -> str:
     """ ", predicted 3.2 times as fast (2.4 to 4.1)"; "" without a prediction."""
     if region is None:
         return ""
-    return f", predicted {factor_words(region.mid)} times as fast ({factor_words(region.low)} to {factor_words(region.high)})"
+    span = f"{factor_words(region.low)} to {factor_words(region.high)}"
+    return f", predicted {factor_words(region.mid)} times as fast ({span})"
 
 
 def factor_words(value: float) -> str:
@@ -61,8 +62,8 @@ def _skip(
     if why == "launch-bound":
         device = no_triton(case.device)
         action = (
-            f"Capture the step in a CUDA graph (torch.cuda.graph){', which needs no Triton' if device else ''}; sizes and "
-            "addresses have to stay the same."
+            f"Capture the step in a CUDA graph (torch.cuda.graph){', which needs no Triton' if device else ''}; sizes "
+            "and addresses have to stay the same."
         )
         if not device:
             return f"Launch-bound step: a CUDA graph replays {title} as it is", action, ""

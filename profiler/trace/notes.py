@@ -286,10 +286,10 @@ def _origins(trace: Trace) -> Iterator[Note]:
 
 
 _OF_PHASE = {
-    PREFILL: "Prefill multiplies many rows: FLOPs set its pace, so fp8 products and attention that is told its mask help; "
-    "torch.compile's or CUDA graphs save launches that kernels of this length hide.",
-    DECODE: "Decode multiplies few rows: reading the weights and the cache sets its pace, so weights and cache of fewer "
-    "bits, larger batches and CUDA graphs help; faster arithmetic does not.",
+    PREFILL: "Prefill multiplies many rows: FLOPs set its pace, so fp8 products and attention that is told its mask "
+    "help; CUDA graphs save launches that kernels of this length hide.",
+    DECODE: "Decode multiplies few rows: reading the weights and the cache sets its pace, so weights and cache of "
+    "fewer bits, larger batches and CUDA graphs help; faster arithmetic does not.",
     MIXED: "A mixed step has both: prefill's rows set its products' pace, decode's cache its attention's.",
 }
 

@@ -1,8 +1,8 @@
 """Products whose weights are integers of 8 or 4 bits, unpacked, scaled and multiplied by hand.
 
 There are too many spellings for terms: the scale before or behind the product, zero points as tensors or numbers, taken
-off integers or off floats, halves stacked or side by side, words of 32 bits and shifts. So the weight is walked back from
-the product to the one integer tensor that it is made of.
+off integers or off floats, halves stacked or side by side, words of 32 bits and shifts. So the weight is walked back
+from the product to the one integer tensor that it is made of.
 """
 
 from __future__ import annotations
@@ -106,12 +106,13 @@ def _scaled(node: Node) -> Stored | None:
 
 def _given(by: Any) -> Node | float | None:
     """A scale or zero point as it is given: a number, or a tensor in front of what spreads it."""
-    constant = number(by)
+    constant: float | None = number(by)
     if constant is not None or not isinstance(by, Node):
         return constant
-    while is_call(by, *MOVES):
-        by = by.args[0]
-    return by
+    given: Any = by
+    while is_call(given, *MOVES):
+        given = given.args[0]
+    return given if isinstance(given, Node) else None
 
 
 def _group(node: Node, by: Any, given: Node | float) -> int:

@@ -212,7 +212,7 @@ def _causes(
 
 def _queued(host: _Host, start_us: float, end_us: float) -> str:
     """The cause of a stretch in which the GPU had work and did not start it."""
-    stood = end_us - start_us > PAUSE_US and _overlap(host.syncs, start_us, end_us) > (end_us - start_us) / 2
+    stood = end_us - start_us > PAUSE_US and overlap(host.syncs, start_us, end_us) > (end_us - start_us) / 2
     return "host" if stood else "device"
 
 

@@ -1,4 +1,4 @@
-"""Who made a kernel, by its name and what launched it: torch.compile, somebody's Triton, or a library (known_libraries).
+"""Who made a kernel, by its name and what launched it: torch.compile, somebody's Triton, or a library.
 
 torch.compile launches every Triton kernel, those it wrote and those of a user that it found in the model, inside an
 operation with `kernel_backend: "triton"` and `kernel_file` (get_profiler_kwargs in torch/_inductor/runtime/

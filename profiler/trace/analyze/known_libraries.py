@@ -58,7 +58,7 @@ _CALLS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 _WHAT: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (what, re.compile(pattern))
     for what, pattern in (
-        ("mixture of experts", r"moe_forward|fused_moe|fused_experts|grouped_(?:gemm|mm)|moe_wna16|cutlass_moe|\bmoe\b"),
+        ("mixture of experts", r"moe_forward|fused_moe|fused_experts|grouped_(?:gemm|mm)|moe_wna16|cutlass_moe"),
         ("router", r"topk_softmax|topk_sigmoid|grouped_topk|moe_align|moe_sum|biased_grouped|topk"),
         ("cache write", r"kv_cache_update|reshape_and_cache|store_cache|set_kv_buffer|concat_and_cache"),
         ("prefill attention", r"prefill"),

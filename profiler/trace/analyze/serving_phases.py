@@ -25,7 +25,7 @@ _OF_SGLANG = {"EXTEND": PREFILL, "PREFILL": PREFILL, "DECODE": DECODE, "MIXED": 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What an annotation says of a step: requests and tokens of each kind. keys: tokens that they look at; 0 unknown."""
+    """What an annotation says of a step: requests and tokens of each kind. keys: tokens that they look at, or 0."""
 
     kind: str
     prefill_requests: int = 0
@@ -36,13 +36,15 @@ class Phase:
 
     def __str__(self) -> str:
         looked = f", which look at {self.keys:,}" if self.keys else ""
+        both = (
+            (PREFILL, self.prefill_requests, self.prefill_tokens),
+            (DECODE, self.decode_requests, self.decode_tokens),
+        )
         parts = [
             f"{kind} of {requests:,} request{'' if requests == 1 else 's'} ({tokens:,} tokens{looked})"
-            for kind, requests, tokens in (
-                (PREFILL, self.prefill_requests, self.prefill_tokens), (DECODE, self.decode_requests, self.decode_tokens)
-            )
+            for kind, requests, tokens in both
             if requests
-        ]  # fmt: skip
+        ]
         return " and ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What torch.compile cannot enter, or gains nothing on, is never handed to it: not in a busy step, not in an idle one."""
+"""What torch.compile cannot enter, or gains nothing on, is never handed to it, be the step busy or idle."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ INT8_WEIGHT: dict[str, str] = {
         "x: bf16[16, 512]\nw: u8[256, 512]\ns: bf16[256]\nreturn F.linear(x, (w.to(bf16) - 128) * s[:, None])\n"
     ),
     "scaled in f32": _X8.replace("s: bf16", "s: f32") + "return F.linear(x, (w.float() * s[:, None]).to(bf16))\n",
-    "a batch of rows": "x: bf16[2, 8, 512]\nw: i8[256, 512]\ns: bf16[256]\nreturn F.linear(x, w.to(bf16) * s[:, None])\n",
+    "a batch of rows": _X8.replace("16, 512", "2, 8, 512") + "return F.linear(x, w.to(bf16) * s[:, None])\n",
     "a scale a group": (
         "x: bf16[16, 512]\nw: i8[256, 512]\ns: bf16[256, 4]\n"
         "return F.linear(x, (w.to(bf16).view(256, 4, 128) * s[..., None]).view(256, 512))\n"

@@ -14,7 +14,6 @@ from profiler.trace.model import Note
 from profiler.trace.notes import RECIPE
 from tests.profiler.trace.files import EXPECTED, kernel, launch, op, real, written
 
-
 BY_PROPERTIES = {
     "tl_vllm_decode_full_capture.json.gz": "AMD Instinct MI300X",
     "tl_vllm_decode_full_exec.json.gz": "AMD Instinct MI300X",

@@ -12,7 +12,14 @@ import pytest
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.gpu_utilization import gpu_window, merge_intervals, work_intervals
-from profiler.trace.analyze.idle_breakdown import CAUSES, PAUSE_US, StepParts, critical_resource, idle_gaps, step_parts
+from profiler.trace.analyze.idle_breakdown import (
+    CAUSES,
+    PAUSE_US,
+    StepParts,
+    critical_resource,
+    idle_gaps,
+    step_parts,
+)
 from profiler.trace.analyze.steps import measured_steps, steady_step
 from tests.profiler.trace.files import EXPECTED, TRACES, annotation, kernel, launch, loaded, op, real, written
 
@@ -79,8 +86,8 @@ def test_work_that_starts_long_after_its_launch_was_queued(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "call",
-    ["hipMemcpyWithStream", "hipMemcpy", "cudaMemcpy", "cuMemcpyDtoH_v2", "hipStreamSynchronize", "cudaEventSynchronize",
-     "cuCtxSynchronize"],
+    ["hipMemcpyWithStream", "hipMemcpy", "cudaMemcpy", "cuMemcpyDtoH_v2", "hipStreamSynchronize",
+     "cudaEventSynchronize", "cuCtxSynchronize"],
 )  # fmt: skip
 def test_a_host_that_stands_in_a_synchronous_copy_is_no_dependency_between_streams(tmp_path: Path, call: str) -> None:
     # The kernel was handed over at 10, the host stood in the call until 510 and could hand over nothing else.

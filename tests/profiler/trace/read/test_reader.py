@@ -10,8 +10,8 @@ from benchmarks.traces.trace_rows import kernel_table
 from profiler.trace import steady_step
 from profiler.trace.analyze.steps import kernel_busy_us
 from profiler.trace.model import NONE
-from tests.profiler.trace.test_notes import BY_PROPERTIES
 from tests.profiler.trace.files import EXPECTED, LARGER, loaded, real
+from tests.profiler.trace.test_notes import BY_PROPERTIES
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
