@@ -107,6 +107,8 @@ def _unpredicted(case: Case) -> tuple[str, str, str]:
     return f"{facts.title}: nothing could be predicted", f"Nothing yet: {because}; {open_question}.", ""
 
 
+TENSILE = "Cijk_"
+"""How the names of the kernels begin that Tensile writes for hipBLASLt and rocBLAS."""
 CUBLAS_CALLS = frozenset({"library:torch.mm", "library:torch.bmm", "library:torch.matmul"})
 """Calls that are cuBLAS's on NVIDIA's GPUs."""
 
@@ -115,6 +117,8 @@ def _library_at_work(case: Case, cover: Cover) -> str:
     """What runs the region now: cuBLAS by its own name, any other by the call."""
     if cover.candidate in CUBLAS_CALLS and case.device.arch.startswith("sm_"):
         return "cuBLAS"
+    if cover.candidate in CUBLAS_CALLS and any(name.startswith(TENSILE) for name in case.facts.kernel_names):
+        return "hipBLASLt's or rocBLAS's kernel"
     return short(cover.candidate)
 
 
@@ -256,11 +260,29 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
         notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")
     if facts.requires_grad and chosen.mode == "custom":
         notes.append("the region is forward and backward: the backward kernel has to be written too")
+    batched = _table_batch(case)
+    if batched is not None and chosen.candidate != batched.candidate:
+        get = f": worth installing to try ({batched.install})" if batched.install else ""
+        notes.append(
+            f"FBGEMM's table-batched embedding ({short(batched.candidate)}) runs the bags of all tables in one kernel, "
+            f"and their backward with the optimizer's step{get}"
+        )
     if launch_bound(criteria[kernel_problem.name]) and facts.gpu_idle_share is None:
         notes.append("launch-bound by itself: times are those of back-to-back calls, in which the host sets the pace")
     if chosen.tool == "compile":
         notes.append("the first call compiles: seconds to minutes")
     return tuple(notes)
+
+
+TABLE_BATCH = "library:fbgemm_gpu.tbe"
+
+
+def _table_batch(case: Case) -> Cover | None:
+    """FBGEMM's call for several tables, where the step has several bags and it takes their kind."""
+    cover = next((c for c in case.covers if c.candidate == TABLE_BATCH and c.covers), None)
+    shape = case.facts.heaviest
+    bags = sum(o.target.startswith("_embedding_bag") and not o.backward for o in shape.operations) if shape else 0
+    return cover if bags * case.facts.calls > 1 else None
 
 
 def unaligned_sizes(case: Case) -> str:

@@ -104,6 +104,17 @@ def test_what_is_not_worth_it_or_not_measured_is_no_finding(why: str) -> None:
     assert "times its floor" not in advice.headline
 
 
+def test_a_product_on_an_amd_gpu_is_tuned_by_timing_and_on_nvidias_nothing_is_made_up() -> None:
+    text = "x: bf16[15360, 4096]\nw: bf16[24576, 4096]\nreturn F.linear(x, w)\n"
+    amd = advised(
+        text, 6768.0, ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1",), device="MI300X"
+    )
+    assert "TunableOp" in amd.action and amd.region_speedup is None
+    near = advised(text, 4500.0, ("Cijk_Alik_Bljk_BBS",), device="MI300X")
+    assert near.headline == "Already hipBLASLt's or rocBLAS's kernel"
+    assert advised(text, 20000.0, ("nvjet_sm90_tst",)).headline == "Already cuBLAS"
+
+
 def test_products_of_f32_are_not_told_to_pad_for_16_bytes() -> None:
     text = HEAD.format(n=50257).replace("bf16", "f32")
     assert advised(text, 60000.0).mode != "padding"
