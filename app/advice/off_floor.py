@@ -55,7 +55,10 @@ CHANNELS = 8
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to change: mode as the API has it, words, code, and the operations as they are then; () for no price."""
+    """What to change: mode as the API has it, words, code, and the operations as they are then; () for no price.
+
+    assumes: what the trace does not show and the price goes by: where it is otherwise, nothing may be saved.
+    """
 
     mode: str
     short: str
@@ -63,6 +66,7 @@ class Remedy:
     do: str
     call: str
     operations: tuple[Operation, ...] = ()
+    assumes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,10 @@ class Finding:
 
 
 def finding(case: Case) -> Finding | None:
-    """What a region's library calls lack; None where they are near their floor, or nothing was measured."""
+    """What a region's library calls lack; None where they are near their floor, or nothing was measured.
+
+    It takes the place of leaving the region, and of torch.compile where the remedy is predicted to be as fast.
+    """
     shape, facts = case.facts.heaviest, case.facts
     if shape is None or shape.launched is None or case.current is None or not case.workload.observed:
         return None
@@ -134,7 +141,7 @@ def _left(case: Case, remedy: Remedy, rest_us: float, now_us: float) -> Range | 
         return None
     least = sum(call_floor_us(o, case.device) for o in remedy.operations)
     low, mid, high = ((rest_us + max(least, t)) / now_us for t in (then.low, then.mid, then.high))
-    return Range(low, mid, min(1.0, high))
+    return Range(low, mid, 1.0 if remedy.assumes else min(1.0, high))
 
 
 TUNED = Remedy(
@@ -180,6 +187,7 @@ def _of_attention(calls: tuple[Operation, ...]) -> Iterator[Remedy]:
             "FlexAttention's mask_mod, which skips the blocks that it hides",
             "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # or flex_attention(q, k, v, block_mask=...)",
             remedies.causal(calls) if not any("backward" in o.target for o in calls) else (),
+            "that the mask is the causal one",
         )  # fmt: skip
 
 
@@ -245,6 +253,7 @@ def words(case: Case, told: Finding, region: Range | None) -> Words:
     cores = "tensor cores" if case.device.arch.startswith("sm_") else "matrix cores"
     units = f", without {cores}" if told.without_matrix_units else ""
     unknown = "" if told.left else " What it saves cannot be said: nothing like it was measured."
+    unknown = f" Predicted on the assumption {remedy.assumes}." if told.left and remedy.assumes else unknown
     headline = (
         f"{case.facts.title} at {factor_words(told.times)} times its floor{units}: {remedy.short}{times_words(region)}"
     )

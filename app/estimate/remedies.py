@@ -29,7 +29,7 @@ EIGHTY_PERCENT = 1.2816
 
 def odd_sizes(operations: Sequence[Operation]) -> dict[int, int]:
     """Size -> padded, of rows of the products' operands and results that are no multiple of 16 bytes."""
-    found: dict[int, int] = {}
+    padded: dict[int, int] = {}
     for operation in operations:
         if operation.kind != op_kinds.GEMM:
             continue
@@ -39,8 +39,8 @@ def odd_sizes(operations: Sequence[Operation]) -> dict[int, int]:
             for size, stride in zip(tensor.shape[-2:], tensor.stride[-2:], strict=True):
                 row = size * ITEMSIZE.get(tensor.dtype, 4)
                 if stride == 1 and size > 1 and row % ROW_BYTES:
-                    found[size] = math.ceil(size / PADDED_TO) * PADDED_TO
-    return found
+                    padded[size] = math.ceil(size / PADDED_TO) * PADDED_TO
+    return padded
 
 
 def resized(operations: Sequence[Operation], sizes: Mapping[int, int]) -> tuple[Operation, ...]:

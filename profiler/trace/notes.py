@@ -304,9 +304,9 @@ def _serving(trace: Trace) -> Iterator[Note]:
         f"{p.phase} in {_count(p.steps, 'step')}, {_percent(min(1.0, p.kernel_us / total))} of kernel time"
         for p in told
     ]
-    apart = " Record each kind by itself: what helps one does not help the other." if len(told) > 1 else ""
+    more = " Record each kind by itself: what helps one does not help the other." if len(told) > 1 else ""
     yield Note("serving-phases", "info", f"{'; '.join(parts)}."[:1].upper() + f"{'; '.join(parts)}."[1:],
-               " ".join(_OF_PHASE[p.phase.kind] for p in told) + apart)  # fmt: skip
+               " ".join(_OF_PHASE[p.phase.kind] for p in told) + more)  # fmt: skip
 
 
 def _percent(share: float) -> str:

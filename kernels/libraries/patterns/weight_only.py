@@ -132,8 +132,7 @@ def _halves(node: Node) -> Stored | None:
     parts: Any = node.args[0]
     if len(parts) != 2:
         return None
-    found = [_half(p) for p in parts]
-    known = [f for f in found if f is not None]
+    known = [half for p in parts if (half := _half(p)) is not None]
     if len(known) != 2 or known[0][0] is not known[1][0] or known[0][1] == known[1][1]:
         return None
     packed, zeros = known[0][0], {zero for _, _, zero in known}

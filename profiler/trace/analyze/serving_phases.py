@@ -58,16 +58,16 @@ def phase_of(annotation: str) -> Phase | None:
         keys = 0 if kind == MIXED else _number(_KEYS, told[2] if prefill else told[4])
         return Phase(kind, prefill, _number(_QUERIES, told[2]), decode, _number(_QUERIES, told[4]), keys)
     if told := _SGLANG.search(annotation):
-        found, requests, tokens = _OF_SGLANG.get(told[1].upper()), int(told[2]), int(told[3] or 0)
-        if found == DECODE:
-            return Phase(found, decode_requests=requests, decode_tokens=tokens or requests)
-        return Phase(found, prefill_requests=requests, prefill_tokens=tokens) if found else None
+        kind, requests, tokens = _OF_SGLANG.get(told[1].upper()), int(told[2]), int(told[3] or 0)
+        if kind == DECODE:
+            return Phase(kind, decode_requests=requests, decode_tokens=tokens or requests)
+        return Phase(kind, prefill_requests=requests, prefill_tokens=tokens) if kind else None
     return None
 
 
 def _number(pattern: re.Pattern[str], text: str) -> int:
-    found = pattern.search(text)
-    return int(next(g for g in found.groups() if g)) if found else 0
+    told = pattern.search(text)
+    return int(next(g for g in told.groups() if g)) if told else 0
 
 
 @dataclass(frozen=True, slots=True)

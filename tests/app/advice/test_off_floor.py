@@ -62,6 +62,8 @@ def test_a_stored_mask_as_large_as_the_scores_is_said_and_one_of_a_row_is_not() 
     dense = advised(ATTENTION.format(m="bf16[2048, 2048]"), 2500.0)
     assert dense.mode == "mask" and "is_causal=True" in dense.action and "mask_mod" in dense.action
     assert "Where the mask is the causal one" in dense.action, "the trace does not show what the mask holds"
+    assert dense.region_speedup is not None and dense.region_speedup.low == pytest.approx(1.0) and dense.region_speedup.mid > 2
+    assert "assumption that the mask is the causal one" in dense.action
     padding = advised(ATTENTION.format(m="bf16[8, 1, 1, 2048]"), 2500.0)
     assert padding.mode != "mask"
 
