@@ -182,7 +182,7 @@ def _of_attention(calls: tuple[Operation, ...]) -> Iterator[Remedy]:
     if any(remedies.has_square_mask(o) for o in calls):
         yield Remedy(
             "mask", "say the mask, do not store it",
-            "it reads a mask as large as its scores, which keeps the flash kernels away and computes hidden scores too",
+            "it reads a mask as large as its scores, and computes the scores that the mask hides as well",
             "Where the mask is the causal one, pass is_causal=True instead of it; another mask of positions goes into "
             "FlexAttention's mask_mod, which skips the blocks that it hides",
             "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # or flex_attention(q, k, v, block_mask=...)",

@@ -425,8 +425,10 @@ def _advice(on: Verdict, objective: str) -> Advice:
     if far is not None:
         tool, mode = "library", far.remedy.mode
         region = speedup(case.current, _remedied_us(case, far))
-        words = replace(off_floor.words(case, far, region), notes=words.notes)
-        alternatives = (*alternatives, _as_alternative(case, far))
+        remedied = _as_alternative(case, far)
+        notes = wording.write(case, {c.name: c for c in criteria}, remedied, why, region).notes
+        words = replace(off_floor.words(case, far, region), notes=notes)
+        alternatives = (*alternatives, remedied)
     shape = case.facts.heaviest
     return Advice(
         tool=tool,

@@ -256,7 +256,7 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
         if call is not None:
             notes.append(f"{short(call.candidate)} makes one launch of it, with or without a graph")
     odd = unaligned_sizes(case)
-    if odd:
+    if odd and chosen.mode != "padding":
         notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")
     if facts.requires_grad and chosen.mode == "custom":
         notes.append("the region is forward and backward: the backward kernel has to be written too")

@@ -156,8 +156,8 @@ def _far_from_the_floor() -> str:
     limits = ", ".join(f"{kind} {times:g}" for kind, times in off_floor.FAR.items())
     return (
         f"{_text(off_floor.finding)}\n\n{inspect.cleandoc(off_floor.__doc__ or '')}\n\n"
-        f"Times the floor from which it is told: {limits}; {off_floor.UNMEASURED:g} times further where only the "
-        f"datasheet's rates are known. The floor of a call counts {off_floor.KERNEL_US:g} µs besides. The modes of such "
+        f"Times the floor from which it is told: {limits}; {off_floor.UNMEASURED:g} times further where only the\n"
+        f"datasheet's rates are known. The floor of a call counts {off_floor.KERNEL_US:g} µs besides. Modes of such\n"
         f"advice: {', '.join(f'`{mode}`' for mode in off_floor.MODES)}."
     )
 
