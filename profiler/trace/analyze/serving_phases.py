@@ -58,10 +58,10 @@ def phase_of(annotation: str) -> Phase | None:
         keys = 0 if kind == MIXED else _number(_KEYS, told[2] if prefill else told[4])
         return Phase(kind, prefill, _number(_QUERIES, told[2]), decode, _number(_QUERIES, told[4]), keys)
     if told := _SGLANG.search(annotation):
-        kind, requests, tokens = _OF_SGLANG.get(told[1].upper()), int(told[2]), int(told[3] or 0)
-        if kind == DECODE:
-            return Phase(kind, decode_requests=requests, decode_tokens=tokens or requests)
-        return Phase(kind, prefill_requests=requests, prefill_tokens=tokens) if kind else None
+        mode, requests, tokens = _OF_SGLANG.get(told[1].upper()), int(told[2]), int(told[3] or 0)
+        if mode == DECODE:
+            return Phase(DECODE, decode_requests=requests, decode_tokens=tokens or requests)
+        return Phase(mode, prefill_requests=requests, prefill_tokens=tokens) if mode else None
     return None
 
 
