@@ -222,7 +222,9 @@ def _choose(
             return keep, kernel_problem.name
     admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
-        return _choose_unseen(admitted, keep, criteria, case)
+        unseen, why = _choose_unseen(admitted, keep, criteria, case)
+        ruled_out = unseen is keep and any(o.mid is not None for o in judged if o.tool != "skip")
+        return unseen, "estimate" if ruled_out and why == UNSEEN else why
     metric = _peak(case) if objective == "memory" else _expected_regret(admitted, case)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
 

@@ -6,6 +6,7 @@ is used, what its trace saw, and what the user asked for. The thresholds are the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,15 @@ from profiler.trace.analyze.compile_blockers import CompileBlocker
 VERSION = 1
 """Of the stored form. A program reads its own alone and takes any other for nothing: what is asked again then goes by
 what is shown."""
+
+
+MAX_KERNEL_NAMES, MAX_NAME = 12, 160
+"""How many of a region's kernels its advice goes by, and the longest part of a name."""
+
+
+def kept_names(kernel_names: Sequence[str]) -> tuple[str, ...]:
+    """Of a region's kernels those whose names its advice is issued on."""
+    return tuple(name[:MAX_NAME] for name in kernel_names[:MAX_KERNEL_NAMES])
 
 
 @dataclass(frozen=True, slots=True)

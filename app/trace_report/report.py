@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from app.advice import sensitivity
 from app.advice.rule import advise
 from app.analysis import region_failed
-from app.analysis.advice_inputs import AdviceInputs, TraceFacts
+from app.analysis.advice_inputs import AdviceInputs, TraceFacts, kept_names
 from app.analysis.analyze import decide
 from app.analysis.device_choice import choose_device
 from app.analysis.region_json import region_json
@@ -365,7 +365,7 @@ def _inputs(
             communication=mined.kind == "communication",
             obstacles=blockers,
             library_call=_library_call(mined.title),
-            kernel_names=tuple(name[:MAX_TEXT] for name in mined.kernel_names[:MAX_KERNEL_NAMES]),
+            kernel_names=kept_names(mined.kernel_names),
         ),
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         target=None if target is device else target.name,
@@ -470,7 +470,5 @@ def _region_entry(mined: MinedRegion, blockers: tuple[CompileBlocker, ...]) -> R
     }
 
 
-MAX_KERNEL_NAMES = 12
-"""Of a region's kernels whose names its advice goes by."""
 MAX_OPERANDS = 16
 """Inputs of one call that are repeated; an optimizer's step has hundreds."""

@@ -74,3 +74,26 @@ def test_an_optimizer_keeps_its_class_in_every_word_of_the_advice(own: str) -> N
     others = {"SGD", "Adagrad", "AdamW", "RMSprop"} - {own}
     said = f"{advice.headline} {advice.action} {advice.call}"
     assert own in said and not any(other in said for other in others)
+
+
+def test_nothing_predicted_is_not_said_as_nothing_faster() -> None:
+    workload = Workload((Binding((), 1.0, 2000.0),), 10_000.0, 0.2, observed=True)
+    assert H200 is not None
+    opaque = advise(RegionFacts(title="custom operation mylib::norm", kind="other", already_tuned=True), workload, H200)
+    assert opaque.tool == "skip" and "nothing could be predicted" in opaque.headline
+    assert opaque.region_speedup is None, "that it stays as fast was not predicted either"
+    named = RegionFacts(
+        title="custom operation vllm::moe_forward", kind="other", already_tuned=True,
+        library_call="vLLM's mixture of experts",
+    )  # fmt: skip
+    assert advise(named, workload, H200).headline == "Already vLLM's mixture of experts"
+
+
+def test_what_the_device_rules_out_was_predicted_all_the_same() -> None:
+    device = find_device("V100")
+    assert device is not None
+    text = "x: f16[4096, 4096]\nreturn (x * 2 + 1).relu() * x\n"
+    workload = Workload((Binding((), 1.0, 2000.0),), 10_000.0, 0.2, observed=True)
+    advice = decide(prepare(parse(text), workload, device, AdviceContext(host=BARE_H200))).advice
+    assert advice.tool == "skip" and "could be predicted" not in advice.headline
+    assert advice.region_speedup is not None
