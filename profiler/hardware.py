@@ -108,6 +108,12 @@ DEVICES: tuple[Device, ...] = (
         f8_rate=330.3 * TERA, source="NVIDIA Ada whitepaper (fp32 accumulate)",
     ),
     Device(
+        name="AMD Instinct MI210", arch="gfx90a", matches=("mi210", "mi250"),
+        memory_bytes=64e9, memory_rate=1.6384e12, l2_bytes=8 * MIB, processors=104,
+        f32_rate=22.6 * TERA, f16_rate=181 * TERA, bf16_rate=181 * TERA,
+        source="AMD Instinct MI210 datasheet; each of the two GPUs of an MI250 has the same",
+    ),
+    Device(
         name="AMD Instinct MI300X", arch="gfx942", matches=("mi300x",),
         memory_bytes=192e9, memory_rate=5.3e12, l2_bytes=32 * MIB, processors=304,
         f32_rate=163.4 * TERA, tf32_rate=653.7 * TERA, f16_rate=1307.4 * TERA, bf16_rate=1307.4 * TERA,
@@ -129,3 +135,42 @@ def find_device(name: str | None) -> Device | None:
     matching = exact or [d for d in DEVICES if any(m in lowercase for m in d.matches)]
     bare = [d for d in DEVICES if d.name.lower().split()[-1] == lowercase]
     return next(iter(matching or bare), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """What a driver tells of a GPU besides its name; 0 for what it does not tell."""
+
+    capability: tuple[int, int] = (0, 0)
+    processors: int = 0
+    warp_size: int = 0
+    memory_bytes: int = 0
+
+
+SAME_MEMORY = 0.15
+"""By how much the driver's bytes differ from the datasheet's: the table's devices tell 6 to 7 % more (binary prefixes),
+or less for what the driver keeps. The cards of one architecture differ by a third and more."""
+
+
+def device_by_properties(properties: Properties) -> Device | None:
+    """The one device of the table with this architecture, so many processors and so much memory; None for several, for
+    none, and where any of these is not told."""
+    matching = [d for d in DEVICES if _has(d, properties)]
+    return matching[0] if len(matching) == 1 else None
+
+
+def _has(device: Device, properties: Properties) -> bool:
+    amd = device.arch.startswith("gfx")
+    major, minor = _capability(device.arch)
+    return (
+        properties.warp_size == (64 if amd else 32)
+        and properties.capability == (major, minor)
+        and properties.processors == device.processors
+        and abs(properties.memory_bytes - device.memory_bytes) <= SAME_MEMORY * device.memory_bytes
+    )
+
+
+def _capability(arch: str) -> tuple[int, int]:
+    """sm_90 -> (9, 0); gfx942 -> (9, 4), gfx90a -> (9, 0): ROCm leaves the stepping out."""
+    digits = arch.removeprefix("sm_").removeprefix("gfx")
+    return (int(digits[:-1]), int(digits[-1])) if arch.startswith("sm_") else (int(digits[0]), int(digits[1]))

@@ -17,7 +17,7 @@ from app.advice.criteria import (
 )
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
-from app.advice.options import Option
+from app.advice.options import Option, not_compilable
 
 REFUSING = tuple((criterion.name, criterion.refuses) for criterion in CRITERIA if criterion.refuses is not None)
 """Criteria that keep options from competing by themselves, in the rule's order."""
@@ -81,7 +81,7 @@ def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case, now: _
     if alternative.mode == "reduce-overhead" and not now.launch_bound:
         reason = "only for launch-bound steps"
     elif alternative.tool != "skip" and case.facts.already_tuned:
-        reason = "it is an opaque kernel already: torch.compile cannot enter it"
+        reason = not_compilable(case.facts)
     elif alternative.tool == "compile" and option.mid is None and criteria[compile_fuses.name].holds is False:
         single = alternative.mode == "max-autotune" and criteria[several_shapes.name].holds is not True
         reason = "" if single else "nothing says that it would fuse"

@@ -54,6 +54,11 @@ VARIANTS = {
     "F.pool": "F's own pooling",
     "torchao.int4_weight_only": "torchao's quantize_ to 4-bit weights",
     "torchao.int8_weight_only": "torchao's quantize_ to 8-bit weights",
+    "remedy.padding": "the same call on padded sizes",
+    "remedy.layout": "the same call on channels-last tensors",
+    "remedy.mask": "the same call without a stored mask",
+    "remedy.precision": "the same call in another precision",
+    "remedy.call": "the same values by another call",
 }
 """Candidates that tell ways to make one call apart, and are no functions themselves."""
 

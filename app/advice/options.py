@@ -113,6 +113,10 @@ def _by_wall_time(option: Option) -> Option:
     return _scale(option, option.host_us / time.mid)
 
 
+ACCUMULATION = "accumulation"
+"""The kind of gradients that are added up or scaled."""
+
+
 def no_triton(device: Device) -> str:
     """Why neither Triton nor torch.compile, which writes Triton, has kernels for the device; "" where they have."""
     if not device.arch.startswith("sm_") or device.arch in TARGETS:
@@ -130,10 +134,25 @@ def nothing_to_compute(facts: RegionFacts) -> str:
     return "its tensors are empty" if empty else ""
 
 
+def not_compilable(facts: RegionFacts) -> str:
+    """Why neither torch.compile nor a kernel takes the place of what runs, whatever is predicted; "" elsewhere.
+
+    What torch.compile wrote stays its own: only its modes are left to choose from.
+    """
+    if facts.already_tuned:
+        return "it is an opaque kernel already: torch.compile cannot enter it"
+    if facts.kind == ACCUMULATION:
+        return "autograd's engine adds and scales gradients outside of what is compiled"
+    if facts.random and facts.kinds <= {op_kinds.RANDOM}:
+        return "random numbers are drawn by one kernel, and there is nothing to fuse them with"
+    return ""
+
+
 def _refuse(option: Option, facts: RegionFacts, device: Device) -> Option:
     """Not admitted where the device or the sizes rule it out, whatever is predicted."""
     reasons = [nothing_to_compute(facts) if option.tool != "skip" else ""]
-    reasons.append(no_triton(device) if option.tool in ("triton", "compile") else "")
+    written = option.tool in ("triton", "compile")
+    reasons += [no_triton(device), not_compilable(facts)] if written else []
     if not any(reasons):
         return option
     note = "; ".join(n for n in (option.alternative.note, *reasons) if n)

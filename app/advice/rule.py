@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.advice import wording
+from app.advice import off_floor, wording
 from app.advice.admission import admit, at_hand, refuse
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
@@ -14,8 +14,8 @@ from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_l
 from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone
 from app.advice.library_defaults import covers_of, is_fused_optimizer
-from app.advice.model import EFFORT_ORDER, Advice, Criterion, WorthInstalling
-from app.advice.options import Option, no_triton, nothing_to_compute, options
+from app.advice.model import EFFORT_ORDER, Advice, Alternative, Criterion, WorthInstalling
+from app.advice.options import EFFORT_LINES, Option, no_triton, not_compilable, nothing_to_compute, options
 from app.estimate import predict
 from app.estimate.facts import Cover, RegionFacts
 from app.estimate.predict import Prediction
@@ -215,6 +215,8 @@ def _choose(
             return fused, "launch-bound"
         # Of a region by itself the times are those of back-to-back calls: the estimate decides between its ways.
         alone = launch_bound(problem) and case.facts.gpu_idle_share is None
+        if launch_bound(problem) and not alone and _graph_takes_it_as_it_is(case):
+            return keep, "launch-bound"
         if launch_bound(problem) and graphs is not None and (not alone or no_triton(case.device)):
             return (keep if no_triton(case.device) else graphs), "launch-bound"
         if not alone:
@@ -223,7 +225,9 @@ def _choose(
         return keep, "already"
     admitted = [o for o in judged if o.alternative.admitted]
     if keep.mid is None or all(o.mid is None for o in admitted if o.tool != "skip"):
-        return _choose_unseen(admitted, keep, criteria, case)
+        unseen, why = _choose_unseen(admitted, keep, criteria, case)
+        ruled_out = unseen is keep and any(o.mid is not None for o in judged if o.tool != "skip")
+        return unseen, "estimate" if ruled_out and why == UNSEEN else why
     metric = _peak(case) if objective == "memory" else _expected_regret(admitted, case)
     return least_effort(admitted, keep, case, metric, objective), "estimate"
 
@@ -231,6 +235,12 @@ def _choose(
 def _is_large(case: Case) -> bool:
     """By its share of the step alone, whatever could be saved of that."""
     return case.share is None or case.share >= case.settings.worth_share
+
+
+def _graph_takes_it_as_it_is(case: Case) -> bool:
+    """In a step that waits for launches, what a CUDA graph replays but torch.compile does not change: opaque calls, an
+    optimizer's step, what it wrote itself."""
+    return bool(not_compilable(case.facts)) or case.facts.optimizer or case.facts.compiled
 
 
 def _expected_regret(admitted: Sequence[Option], case: Case) -> Metric:
@@ -253,6 +263,8 @@ def _peak(case: Case) -> Metric:
     return lambda o: None if o.bytes_written is None else held + o.bytes_written
 
 
+UNSEEN = "unseen"
+"""Why a region is left, or a tool taken, where no time could be predicted."""
 COMPILE_COVERS = "C"
 """The catalogue's verdict on an operation that torch.compile covers, where a library is optional."""
 
@@ -268,8 +280,8 @@ def _choose_unseen(
     by_tool["library"] = [o for o in by_tool["library"] if o.alternative.candidate not in fuses]
     for tool in ("cuda", "library", "triton", "compile"):
         if by_tool[tool]:
-            return by_tool[tool][0], "unseen"
-    return keep, "unseen"
+            return by_tool[tool][0], UNSEEN
+    return keep, UNSEEN
 
 
 def least_effort(admitted: Sequence[Option], keep: Option, case: Case, metric: Metric, objective: str) -> Option:
@@ -406,18 +418,35 @@ def _advice(on: Verdict, objective: str) -> Advice:
     case, criteria, judged, chosen, why = on.case, on.criteria, on.options, on.chosen, on.why
     keep = next(o for o in judged if o.tool == "skip")
     one = Range(1.0, 1.0, 1.0)
-    region = one if chosen.tool == "skip" else speedup(keep.alternative.time_us, chosen.alternative.time_us)
+    unknown = chosen.tool == "skip" and why == UNSEEN  # nothing was predicted: neither that it stays as fast
+    region = (
+        None
+        if unknown
+        else one
+        if chosen.tool == "skip"
+        else speedup(keep.alternative.time_us, chosen.alternative.time_us)
+    )
     if why == "launch-bound" and case.facts.gpu_idle_share is not None:
         region = None  # graphs speed up the step, by what its launches cost; no part of that is this region's alone
     words = wording.write(case, {c.name: c for c in criteria}, chosen.alternative, why, region)
+    tool, mode = chosen.tool, chosen.alternative.mode if chosen.tool != "skip" else "default"
+    alternatives = tuple(o.alternative for o in judged)
+    far = _far_from_its_floor(case, chosen, why) if objective == "time" else None
+    if far is not None:
+        tool, mode = "library", far.remedy.mode
+        region = speedup(case.current, _remedied_us(case, far))
+        remedied = _as_alternative(case, far)
+        notes = wording.write(case, {c.name: c for c in criteria}, remedied, why, region).notes
+        words = replace(off_floor.words(case, far, region), notes=notes)
+        alternatives = (*alternatives, remedied)
     return Advice(
-        tool=chosen.tool,
-        mode=chosen.alternative.mode if chosen.tool != "skip" else "default",
+        tool=tool,
+        mode=mode,
         headline=words.headline,
         action=words.action,
         call=words.call,
         criteria=criteria,
-        alternatives=tuple(o.alternative for o in judged),
+        alternatives=alternatives,
         region_speedup=region,
         step_speedup=step_speedup(region, case.share),
         floor_us=_floor_us(case),
@@ -435,6 +464,42 @@ def _floor_us(case: Case) -> float | None:
         return None
     calls = sum(c for c, _ in floors)
     return sum(c * f for c, f in floors) / calls if calls else max(f for _, f in floors)
+
+
+KEPT = frozenset({"estimate", "already", worth_it.name})
+"""Parts of the rule that leave a region because no tool is faster: a remedy for its library call may be."""
+
+
+def _far_from_its_floor(case: Case, chosen: Option, why: str) -> off_floor.Finding | None:
+    """What a library call that would be kept, or compiled, lacks; None where it is worth less than what was chosen."""
+    if why not in KEPT or chosen.tool not in ("skip", "compile") or case.current is None:
+        return None
+    if case.share is not None and case.share < case.settings.worth_share:
+        return None
+    far = off_floor.finding(case)
+    if far is None or far.left is None:
+        return far if chosen.tool == "skip" else None
+    if case.share is not None and case.share * (1 - far.left.mid) < case.settings.worth_share:
+        return None
+    slower = chosen.tool == "compile" and (
+        chosen.mid is None or far.left.mid * case.current.mid > (1 + case.settings.near_best) * chosen.mid
+    )
+    return None if slower else far
+
+
+def _remedied_us(case: Case, far: off_floor.Finding) -> Range | None:
+    if far.left is None or case.current is None:
+        return None
+    now = case.current.mid
+    return Range(far.left.low * now, far.left.mid * now, far.left.high * now)
+
+
+def _as_alternative(case: Case, far: off_floor.Finding) -> Alternative:
+    remedy = far.remedy
+    return Alternative(
+        "library", f"library:remedy.{remedy.mode}", _remedied_us(case, far), EFFORT_LINES["library"], remedy.because,
+        True, remedy.call, remedy.mode,
+    )  # fmt: skip
 
 
 def _worth_installing(on: Verdict, objective: str) -> tuple[WorthInstalling, ...]:

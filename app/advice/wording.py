@@ -38,14 +38,15 @@ def write(
     return Words(headline, action, call, _notes(case, criteria, chosen))
 
 
-def _times(region: Range | None) -> str:
+def times_words(region: Range | None) -> str:
     """ ", predicted 3.2 times as fast (2.4 to 4.1)"; "" without a prediction."""
     if region is None:
         return ""
-    return f", predicted {_factor(region.mid)} times as fast ({_factor(region.low)} to {_factor(region.high)})"
+    span = f"{factor_words(region.low)} to {factor_words(region.high)}"
+    return f", predicted {factor_words(region.mid)} times as fast ({span})"
 
 
-def _factor(value: float) -> str:
+def factor_words(value: float) -> str:
     """1.27, 7.9, 68, 120: two figures, never an exponent."""
     return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
@@ -59,11 +60,14 @@ def _skip(
     if why == "nothing":
         return f"Leave {title}: there is nothing to compute", f"Nothing: {nothing_to_compute(case.facts)}.", ""
     if why == "launch-bound":
+        device = no_triton(case.device)
         action = (
-            "Capture the step in a CUDA graph (torch.cuda.graph), which needs no Triton; sizes and addresses have to "
-            "stay the same."
+            f"Capture the step in a CUDA graph (torch.cuda.graph){', which needs no Triton' if device else ''}; sizes "
+            "and addresses have to stay the same."
         )
-        return f"Launch-bound, and {no_triton(case.device)}: a CUDA graph of the step", action, ""
+        if not device:
+            return f"Launch-bound step: a CUDA graph replays {title} as it is", action, ""
+        return f"Launch-bound, and {device}: a CUDA graph of the step", action, ""
     cover = runs_on_library(case.covers)
     small = case.share is not None and case.share < case.settings.worth_share
     if why == worth_it.name and (cover is None or small):
@@ -79,9 +83,32 @@ def _skip(
         return f"Already {_library_at_work(case, cover)}", _with_hint(case, action), ""
     if case.facts.compiled:
         return f"Leave {title}: torch.compile has fused it", "Keep it as torch.compile made it.", ""
+    if why == "unseen":
+        return _unpredicted(case)
     return f"Leave {title}: nothing is predicted to be much faster", "Keep it: no tool is predicted to gain enough.", ""
 
 
+def _unpredicted(case: Case) -> tuple[str, str, str]:
+    """Nothing could be predicted, which is not that nothing is faster."""
+    facts = case.facts
+    open_question = "whether another tool is faster is not known"
+    if facts.library_call:
+        return (
+            f"Already {facts.library_call}",
+            f"Keep it: the trace does not tell what it computes on which sizes, so {open_question}.",
+            "",
+        )
+    if facts.already_tuned:
+        because = "the trace does not tell what it computes; described as a region's text it can be judged"
+    elif not facts.shapes:
+        because = "its sizes or operations are not known: record with record_shapes=True"
+    else:
+        because = "no tool's time is known for these operations"
+    return f"{facts.title}: nothing could be predicted", f"Nothing yet: {because}; {open_question}.", ""
+
+
+TENSILE = "Cijk_"
+"""How the names of the kernels begin that Tensile writes for hipBLASLt and rocBLAS."""
 CUBLAS_CALLS = frozenset({"library:torch.mm", "library:torch.bmm", "library:torch.matmul"})
 """Calls that are cuBLAS's on NVIDIA's GPUs."""
 
@@ -90,6 +117,8 @@ def _library_at_work(case: Case, cover: Cover) -> str:
     """What runs the region now: cuBLAS by its own name, any other by the call."""
     if cover.candidate in CUBLAS_CALLS and case.device.arch.startswith("sm_"):
         return "cuBLAS"
+    if cover.candidate in CUBLAS_CALLS and any(name.startswith(TENSILE) for name in case.facts.kernel_names):
+        return "hipBLASLt's or rocBLAS's kernel"
     return short(cover.candidate)
 
 
@@ -139,7 +168,7 @@ def _library(
 ) -> tuple[str, str, str]:
     name = short(chosen.candidate)
     cover = next((c for c in case.covers if c.candidate == chosen.candidate), None)
-    headline = f"Call {name} for {case.facts.title}{_times(region)}"
+    headline = f"Call {name} for {case.facts.title}{times_words(region)}"
     part = "it" if cover is None or cover.whole else "the part that it covers"
     install = "" if cover is None else _first(cover)
     checks = [t for t, holds in cover.conditions if holds is None] if cover is not None else []
@@ -152,7 +181,7 @@ def _compile(
 ) -> tuple[str, str, str]:
     title = case.facts.title
     if chosen.mode == "reduce-overhead":
-        headline = f"Launch-bound: torch.compile with CUDA graphs for {title}{_times(region)}"
+        headline = f"Launch-bound: torch.compile with CUDA graphs for {title}{times_words(region)}"
         if case.facts.gpu_idle_share is not None:
             headline = f"Launch-bound step: CUDA graphs for all of it, {title} among it"
         action = (
@@ -161,7 +190,7 @@ def _compile(
         )
         return headline, action, chosen.call
     mode = "" if chosen.mode == "default" else " in mode max-autotune"
-    headline = f"Use torch.compile on {title}{mode}{_times(region)}"
+    headline = f"Use torch.compile on {title}{mode}{times_words(region)}"
     shape = case.facts.heaviest
     made = ""
     if shape is not None:
@@ -173,16 +202,16 @@ def _triton(
     case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
 ) -> tuple[str, str, str]:
     title = case.facts.title
-    headline = f"Write Triton for {title}{_times(region)}"
+    headline = f"Write Triton for {title}{times_words(region)}"
     if any(k.candidate == chosen.candidate for k in case.facts.kernels):
-        headline = f"Triton for {title}: this project's kernel {chosen.mode}{_times(region)}"
+        headline = f"Triton for {title}: this project's kernel {chosen.mode}{times_words(region)}"
         action = "Validate it on your GPU against torch.compile, then take it as a starter kit."
         if case.facts.requires_grad:
             action = "Validate it on your GPU against torch.compile, then call it: autograd knows its backward."
     elif chosen.mode == "generated":
         action = "Validate the generated kernel on your GPU, then take its source from the validation's page."
     else:
-        headline = f"Unproven: a Triton kernel for {title}{_times(region)}"
+        headline = f"Unproven: a Triton kernel for {title}{times_words(region)}"
         action = (
             f"There is no candidate to run yet: write one kernel for all of it, about {chosen.effort_lines} lines, "
             "autotuned over the sizes in use; validate it against torch.compile before it stays."
@@ -194,7 +223,7 @@ def _cuda(
     case: Case, criteria: Mapping[str, Criterion], chosen: Alternative, why: str, region: Range | None
 ) -> tuple[str, str, str]:
     needs = ", ".join(case.facts.needs)
-    headline = f"CUDA, or a library that has it, for {case.facts.title}{_times(region)}"
+    headline = f"CUDA, or a library that has it, for {case.facts.title}{times_words(region)}"
     action = f"It needs {needs}, which Triton does not give: look for a library that has it, then write CUDA."
     if "nvlink" in case.facts.needs:
         action = (
@@ -227,15 +256,33 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
         if call is not None:
             notes.append(f"{short(call.candidate)} makes one launch of it, with or without a graph")
     odd = unaligned_sizes(case)
-    if odd:
+    if odd and chosen.mode != "padding":
         notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")
     if facts.requires_grad and chosen.mode == "custom":
         notes.append("the region is forward and backward: the backward kernel has to be written too")
+    batched = _table_batch(case)
+    if batched is not None and chosen.candidate != batched.candidate:
+        get = f": worth installing to try ({batched.install})" if batched.install else ""
+        notes.append(
+            f"FBGEMM's table-batched embedding ({short(batched.candidate)}) runs the bags of all tables in one kernel, "
+            f"and their backward with the optimizer's step{get}"
+        )
     if launch_bound(criteria[kernel_problem.name]) and facts.gpu_idle_share is None:
         notes.append("launch-bound by itself: times are those of back-to-back calls, in which the host sets the pace")
     if chosen.tool == "compile":
         notes.append("the first call compiles: seconds to minutes")
     return tuple(notes)
+
+
+TABLE_BATCH = "library:fbgemm_gpu.tbe"
+
+
+def _table_batch(case: Case) -> Cover | None:
+    """FBGEMM's call for several tables, where the step has several bags and it takes their kind."""
+    cover = next((c for c in case.covers if c.candidate == TABLE_BATCH and c.covers), None)
+    shape = case.facts.heaviest
+    bags = sum(o.target.startswith("_embedding_bag") and not o.backward for o in shape.operations) if shape else 0
+    return cover if bags * case.facts.calls > 1 else None
 
 
 def unaligned_sizes(case: Case) -> str:

@@ -6,6 +6,7 @@ is used, what its trace saw, and what the user asked for. The thresholds are the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +21,22 @@ VERSION = 1
 what is shown."""
 
 
+MAX_KERNEL_NAMES, MAX_NAME = 12, 160
+"""How many of a region's kernels its advice goes by, and the longest part of a name."""
+
+
+def kept_names(kernel_names: Sequence[str]) -> tuple[str, ...]:
+    """Of a region's kernels those whose names its advice is issued on."""
+    return tuple(name[:MAX_NAME] for name in kernel_names[:MAX_KERNEL_NAMES])
+
+
 @dataclass(frozen=True, slots=True)
 class TraceFacts:
     """What a trace says of a region that its text does not: fields of RegionFacts. None where the trace is silent.
 
     title: as the trace's report names the region, "" for the title of its operations. optimizer_class: of an
-    optimizer's step, as its annotation names it.
+    optimizer's step, as its annotation names it. kernel_names: of its kernels, the most launched first.
+    library_call: of a custom operation, whose it is and what it computes.
     """
 
     title: str = ""
@@ -38,6 +49,8 @@ class TraceFacts:
     communication: bool | None = None
     obstacles: tuple[CompileBlocker, ...] = ()
     optimizer_class: str = ""
+    kernel_names: tuple[str, ...] = ()
+    library_call: str = ""
 
     def known(self) -> dict[str, Any]:
         """The fields that are known, by the name that RegionFacts has for them: keywords, each of its field's type."""

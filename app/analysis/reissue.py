@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.analysis.advice_inputs import AdviceInputs, TraceFacts
+from app.analysis.advice_inputs import AdviceInputs, TraceFacts, kept_names
 from app.objects.advice import Advice
 from app.objects.obstacle import Obstacle as ShownBlocker
 from app.objects.oracle import OracleKernel, OraclePrediction
@@ -68,6 +68,7 @@ def _facts_from_shown(region: Region, trace: Trace) -> TraceFacts:
         optimizer_class=_optimizer_from_shown(region),
         communication=False,  # collectives have no text
         already_tuned=title.startswith(CUSTOM),
+        kernel_names=kept_names(region.get("kernel_names") or ()),
         obstacles=tuple(_blocker_from_shown(o) for o in region.get("compile_obstacles") or ()),
     )
 

@@ -275,6 +275,8 @@ class RegionFacts:
     compiled_total: Total | None = None
     recompiles: Recompiles | None = None
     obstacles: tuple[CompileBlocker, ...] = ()
+    kernel_names: tuple[str, ...] = ()
+    library_call: str = ""
 
     @property
     def cost(self) -> Cost | None:

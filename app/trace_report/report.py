@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from app.advice import sensitivity
 from app.advice.rule import advise
 from app.analysis import region_failed
-from app.analysis.advice_inputs import AdviceInputs, TraceFacts
+from app.analysis.advice_inputs import AdviceInputs, TraceFacts, kept_names
 from app.analysis.analyze import decide
 from app.analysis.device_choice import choose_device
 from app.analysis.region_json import region_json
@@ -40,6 +40,7 @@ from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
 from profiler.trace.analyze.compile_blockers import compile_blockers_of_region as near
 from profiler.trace.analyze.idle_breakdown import StepParts, step_parts
+from profiler.trace.analyze.known_libraries import library_call
 from profiler.trace.analyze.pacing import Pace, pace
 from profiler.trace.model import Trace
 from profiler.trace.read.frames import callers
@@ -363,10 +364,17 @@ def _inputs(
             already_tuned=mined.title.startswith(CUSTOM),
             communication=mined.kind == "communication",
             obstacles=blockers,
+            library_call=_library_call(mined.title),
+            kernel_names=kept_names(mined.kernel_names),
         ),
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         target=None if target is device else target.name,
     )
+
+
+def _library_call(title: str) -> str:
+    """Of a region that is one custom operation: whose call it is and what it computes, "" where nobody's is known."""
+    return str(library_call(title.removeprefix(CUSTOM).strip()) or "") if title.startswith(CUSTOM) else ""
 
 
 def _region(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds: Thresholds) -> RegionAdvised:

@@ -146,10 +146,11 @@ class Trace:
     truncated: bool
     notes: tuple[Note, ...]
     rank: int | None = None  # of a job of several processes, as the trace has it
-    syncs: Annotations | None = None  # runtime calls in which the host waits for the GPU (cudaStreamSynchronize)
+    syncs: Annotations | None = None  # runtime calls in which the host waits for the GPU (columns.HOST_WAITS)
     # Ops that are one launch by torch.compile's runner of Triton kernels: name -> file of the source ("" where absent).
     triton_files: Mapping[str, str] = field(default_factory=dict)
     damage: Damage = Damage.NONE  # of the gzip file, which was read to its end all the same
+    device_told_by: str = ""  # what the device was known by, where not by its name
 
     @property
     def kernel_time_us(self) -> float:

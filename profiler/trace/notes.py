@@ -10,7 +10,8 @@ import numpy.typing as npt
 from profiler.trace.analyze.gpu_graphs import PAST_IT
 from profiler.trace.analyze.gpu_utilization import union_us
 from profiler.trace.analyze.kernel_kinds import communication_kernels
-from profiler.trace.analyze.kernel_provenance import compiled_kernels, hand_written_triton
+from profiler.trace.analyze.kernel_provenance import compiled_kernels, hand_written_triton, library_times
+from profiler.trace.analyze.serving_phases import DECODE, MIXED, PREFILL, phases
 from profiler.trace.errors import Damage
 from profiler.trace.model import NONE, Note, Trace
 
@@ -73,6 +74,7 @@ def trace_notes(trace: Trace, external_disagreement: tuple[int, int] = (0, 0)) -
         *_external(*external_disagreement),
         *_communication(trace),
         *_origins(trace),
+        *_serving(trace),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(notes, key=lambda note: rank[note.level]))
@@ -201,6 +203,13 @@ def _device(trace: Trace) -> Iterator[Note]:
             "warning",
             "The trace does not name its GPU: say which one it was, or floors and predictions are for another.",
         )
+    elif trace.device_told_by:
+        yield Note(
+            "device-by-properties",
+            "info",
+            f"The trace does not name its GPU in a way that says which it is. It is taken for an {trace.device}, "
+            f"{trace.device_told_by}.",
+        )
 
 
 def _external(differ: int, compared: int) -> Iterator[Note]:
@@ -252,6 +261,15 @@ def _origins(trace: Trace) -> Iterator[Note]:
             f"({_count(int(inductor.sum()), 'kernel')}) is in "
             f"kernels that torch.compile wrote, fused already and named as such{rest if extern.any() else ''}.",
         )
+    libraries = library_times(trace)
+    if libraries:
+        listed = ", ".join(f"{library} {_percent(time / total)}" for library, time in list(libraries.items())[:5])
+        yield Note(
+            "library-kernels",
+            "info",
+            f"{_percent(sum(libraries.values()) / total)} of kernel time is in kernels of libraries that are known by "
+            f"their names: {listed}.",
+        )
     hand_written = hand_written_triton(trace)
     if hand_written.any():
         names = dict.fromkeys(trace.names[i] for i in trace.kernels.name[hand_written].tolist())
@@ -265,6 +283,30 @@ def _origins(trace: Trace) -> Iterator[Note]:
             "Register them with torch.library.triton_op, so that the profiler records their operands and torch.compile "
             "sees through them.",
         )
+
+
+_OF_PHASE = {
+    PREFILL: "Prefill multiplies many rows: FLOPs set its pace, so fp8 products and attention that is told its mask "
+    "help; CUDA graphs save launches that kernels of this length hide.",
+    DECODE: "Decode multiplies few rows: reading the weights and the cache sets its pace, so weights and cache of "
+    "fewer bits, larger batches and CUDA graphs help; faster arithmetic does not.",
+    MIXED: "A mixed step has both: prefill's rows set its products' pace, decode's cache its attention's.",
+}
+
+
+def _serving(trace: Trace) -> Iterator[Note]:
+    """Prefill and decode apart, where annotations of vLLM or SGLang tell them."""
+    told = phases(trace)
+    total = trace.kernel_time_us
+    if not told or total <= 0.0:
+        return
+    parts = [
+        f"{p.phase} in {_count(p.steps, 'step')}, {_percent(min(1.0, p.kernel_us / total))} of kernel time"
+        for p in told
+    ]
+    more = " Record each kind by itself: what helps one does not help the other." if len(told) > 1 else ""
+    yield Note("serving-phases", "info", f"{'; '.join(parts)}."[:1].upper() + f"{'; '.join(parts)}."[1:],
+               " ".join(_OF_PHASE[p.phase.kind] for p in told) + more)  # fmt: skip
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from profiler.hardware import DEFAULT_DEVICE, DEVICES, find_device
+from profiler.hardware import DEFAULT_DEVICE, DEVICES, Properties, device_by_properties, find_device
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,30 @@ def test_a_measured_rate_scales_the_others() -> None:
     slower = dataclasses.replace(h100, measured_matmul_rate=h100.bf16_rate / 2)
     assert slower.matmul_rate("f16") == pytest.approx(h100.f16_rate / 2)
     assert slower.matmul_rate("f32") == h100.f32_rate
+
+
+AS_DRIVERS_TELL = {
+    "NVIDIA V100": Properties((7, 0), 80, 32, 34_084_028_416),
+    "NVIDIA H100": Properties((9, 0), 132, 32, 85_018_279_936),
+    "NVIDIA H200": Properties((9, 0), 132, 32, 150_109_880_320),
+    "AMD Instinct MI210": Properties((9, 0), 104, 64, 68_702_699_520),
+    "AMD Instinct MI300X": Properties((9, 4), 304, 64, 206_141_652_992),
+}
+"""As the headers of recorded traces have them."""
+
+
+@pytest.mark.parametrize("name", AS_DRIVERS_TELL)
+def test_a_gpu_without_a_name_is_the_one_with_its_processors_warps_and_memory(name: str) -> None:
+    found = device_by_properties(AS_DRIVERS_TELL[name])
+    assert found is not None and found.name == name
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Properties(), Properties((9, 4), 304, 32, 206_141_652_992), Properties((9, 0), 132, 64, 150_109_880_320),
+     Properties((9, 4), 228, 64, 137_438_953_472), Properties((9, 4), 304, 64, 274_877_906_944),
+     Properties((9, 4), 304, 64), Properties((10, 3), 148, 32, 287_431_131_136)],
+)  # fmt: skip
+def test_properties_that_are_of_no_device_of_the_table_name_none(other: Properties) -> None:
+    # In order: nothing told, a warp of 32, a warp of 64, an MI300A, an MI325X, no memory told, a B300.
+    assert device_by_properties(other) is None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from app.advice import rule, sensitivity, widget
+from app.advice import off_floor, rule, sensitivity, widget
 from app.advice.case import Case
 from app.advice.criteria import CRITERIA
 from app.advice.declaration import Declaration
@@ -45,6 +45,10 @@ Effort grows in this order: {tools}; within a tool: {modes}. {effort}
 With the objective `memory` the bytes written on the way take the place of the time. Predicted times are ranges. How
 they are made is in `app/estimate/predict.py`; `tritonworthy accuracy fit` makes the rates that they multiply with, and
 [accuracy.md](accuracy.md) says what that leaves over.
+
+## A library call far above its floor
+
+{far}
 
 ## What would change an advice
 
@@ -92,7 +96,7 @@ def page() -> str:
     parts += [_section(criterion) for criterion in CRITERIA]
     decision = decision_thresholds(DEFAULTS)
     parts.append(ESTIMATE.format(
-        doc=_text(rule.least_effort), tools=_arrows(EFFORT_ORDER), modes=_arrows(MODE_ORDER),
+        doc=_text(rule.least_effort), far=_far_from_the_floor(), tools=_arrows(EFFORT_ORDER), modes=_arrows(MODE_ORDER),
         measured_modes=_arrows(outcome.MODE_EFFORT),
         effort=_text(rule.effort), flip=_text(sensitivity.would_change), shown=sensitivity.SHOWN, most=sensitivity.MOST,
         winner=_text(outcome.winner), efforts=_arrows(outcome.EFFORT), ratio=outcome.HOST_PACED,
@@ -145,6 +149,17 @@ def _mapping() -> str:
 
 def _arrows(names: Iterable[str]) -> str:
     return " < ".join(f"`{n}`" for n in names)
+
+
+def _far_from_the_floor() -> str:
+    """What counts as far, and what is proposed."""
+    limits = ", ".join(f"{kind} {times:g}" for kind, times in off_floor.FAR.items())
+    return (
+        f"{_text(off_floor.finding)}\n\n{inspect.cleandoc(off_floor.__doc__ or '')}\n\n"
+        f"Times the floor from which it is told: {limits}; {off_floor.UNMEASURED:g} times further where only the\n"
+        f"datasheet's rates are known. The floor of a call counts {off_floor.KERNEL_US:g} µs besides. Modes of such\n"
+        f"advice: {', '.join(f'`{mode}`' for mode in off_floor.MODES)}."
+    )
 
 
 def _text(function: Callable[..., object]) -> str:

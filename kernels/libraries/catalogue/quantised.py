@@ -85,8 +85,8 @@ ENTRIES: tuple[Entry, ...] = (
         True, unmeasured="packs the weights into its own layout beforehand", source="gemlite fd3f933",
     ),
     Entry(
-        "library:vllm.marlin_gemm", "vllm", INT4, "vllm ops.marlin_gemm(...)", (SMALL_BATCH, GROUPS), (11,), (8, 0),
-        HALF,
+        "library:vllm.marlin_gemm", "vllm", INT4 | INT8_WEIGHT, "vllm ops.marlin_gemm(...)", (SMALL_BATCH, GROUPS),
+        (10, 11), (8, 0), HALF,
         True, unmeasured="packs the weights into its own layout beforehand", source="IST-DASLab/marlin; vllm#2497",
         gives_up="weights repacked once; for 128 rows and more an unpacked product wins",
     ),

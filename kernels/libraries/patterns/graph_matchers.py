@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch.fx import Node
 
+from kernels.libraries.patterns.weight_only import weight_only
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import (
@@ -44,6 +45,7 @@ def walked(graph: Graph, matches: Sequence[Match]) -> Iterator[Match]:
             yield from _loss_of_product(graph, match)
         elif match.kind == "rope":
             yield from _rope_after_norm(graph, match, matches)
+    yield from weight_only(graph)
     yield from _paged(graph)
     yield from _recurrence(graph)
     yield from _expert_loop(graph)

@@ -109,33 +109,6 @@ def _bytes(bound: Bound) -> Mapping[str, Any] | None:
     return {**bound, "b_turned": turned} if all(_dtype(bound[n]) == "i8" for n in "ab") else None
 
 
-INT8_WEIGHT = call("mul", Viewed(call("mm", A, _turned(_cast(Leaf("b"))))), S)
-
-
-def _weight_bytes(bound: Bound) -> Mapping[str, Any] | None:
-    fitting = _dtype(bound["b"]) in ("i8", "u8") and _dtype(bound["a"]) in ("bf16", "f16", "f32")
-    return bound if fitting else None
-
-
-NIBBLES = call(
-    "stack",
-    Listed((_cast(call("bitwise_and", Leaf("b"), Fixed((15,)))), _cast(call("__rshift__|bitwise_right_shift",
-            Leaf("b"), Fixed((4,)))))), dim=ANY,
-)  # fmt: skip
-GROUPS = Viewed(NIBBLES, role="groups")
-SPREAD_SCALE, SPREAD_ZERO = Viewed(Leaf("scale"), WHOLE), Viewed(Leaf("zero"), WHOLE)
-UNPACKED = either(
-    call("mul", call("sub", GROUPS, SPREAD_ZERO), SPREAD_SCALE),
-    call("mul", call("sub", GROUPS, Constant("zero_point")), SPREAD_SCALE),
-    call("mul", GROUPS, SPREAD_SCALE),
-)
-INT4_GEMM = call("mm", A, _turned(Viewed(UNPACKED)))
-
-
-def _groups(bound: Bound) -> Mapping[str, Any]:
-    return {**bound, "group": shape(bound["groups"])[-1]}
-
-
 LORA = call("mm", Viewed(call("mm", X, _turned(A)), role="inner"), _turned(B))
 ACTED = either(*(
     Viewed(call(name, Viewed(call("mm", X, _turned(A))), role="inner", **options))
@@ -321,8 +294,6 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe("fp8_gemm", "fp8 GEMM by hand", (FP8_GEMM,), _row_scales),
     Recipe("fp8_block_gemm", "fp8 GEMM with a scale a block", (BLOCK_GEMM,), _block_scales),
     Recipe("int8_gemm", "int8 GEMM by hand", (INT8_GEMM,), _bytes),
-    Recipe("int8_weight_gemm", "GEMM with int8 weights", (INT8_WEIGHT,), _weight_bytes),
-    Recipe("int4_gemm", "GEMM with int4 weights", (INT4_GEMM,), _groups),
     Recipe("gemm_chain", "two products with an activation", (CHAIN,), _hidden),
     Recipe("lora", "low-rank product", (LORA,), _lora),
     Recipe("gemm_reduction", "GEMM with a reduction", (GEMM_REDUCTION,)),

@@ -11,7 +11,8 @@ gaps in which nothing did. Every gap has one cause, by what ends it: the kernel,
   have it yet, and that part of the gap is launch's.
 - host: the launch came after the gap had begun, and in between the host waited for the GPU (a synchronising call) or
   did nothing that the profiler sees for more than PAUSE_US (data loading, slow Python, a long computation on the CPU).
-  The gap after the last work of a step is the host's too.
+  The gap after the last work of a step is the host's too. So is a stretch of more than PAUSE_US that would be the
+  device's, and during most of which the host stood in a synchronising call: it could hand over nothing else meanwhile.
 - launch: else. The host issues one operation after the other and each takes it longer than the GPU: launch-bound.
 
 Where the work starts more than PAUSE_US after its launch returned, that last part of the gap is the device's. Where the
@@ -198,7 +199,7 @@ def _causes(
         if not late:
             calling_us = max(0.0, min(b, handed_over_us) - a) if handed_over_us > a else 0.0
             yield Gap(a, calling_us, "launch")
-            yield Gap(a + calling_us, b - a - calling_us, "device")
+            yield Gap(a + calling_us, b - a - calling_us, _queued(host, a + calling_us, b))
             continue
         host_waited = overlap(host.syncs, a, launch_us) > 0.0 or _longest(host.pauses, a, min(launch_us, b)) > PAUSE_US
         queued_us = b - handed_over_us if b - handed_over_us > PAUSE_US else 0.0
@@ -206,7 +207,13 @@ def _causes(
         waiting_us = b - a - calling_us - queued_us
         yield Gap(a, waiting_us, "host" if host_waited else "launch")
         yield Gap(a + waiting_us, calling_us, "launch")
-        yield Gap(b - queued_us, queued_us, "device")
+        yield Gap(b - queued_us, queued_us, _queued(host, b - queued_us, b))
+
+
+def _queued(host: _Host, start_us: float, end_us: float) -> str:
+    """The cause of a stretch in which the GPU had work and did not start it."""
+    stood = end_us - start_us > PAUSE_US and overlap(host.syncs, start_us, end_us) > (end_us - start_us) / 2
+    return "host" if stood else "device"
 
 
 def overlap(spans: tuple[Floats, Floats], start_us: float, end_us: float) -> float:

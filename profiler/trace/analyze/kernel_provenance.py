@@ -14,6 +14,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from profiler.trace.analyze.known_libraries import library_of_kernel
 from profiler.trace.mmap_columns import take
 from profiler.trace.model import NONE, Trace
 
@@ -53,7 +54,7 @@ def compiled_kernels(trace: Trace) -> tuple[Mask, Mask]:
 
 def hand_written_triton(trace: Trace) -> Mask:
     """bool [kernels]: launched by torch.compile as somebody's; or a plain function's name, no library's, launched
-    outside of aten operations.
+    outside of aten operations. A known library's Triton is the library's.
 
     C++ kernels carry their signature or a mangled name; Triton names a kernel as its Python function. A custom op or
     nothing at all is around the launch. Without operations in the trace only kernels of graphs are looked at.
@@ -61,7 +62,10 @@ def hand_written_triton(trace: Trace) -> Mask:
     plain_name = _by_name(
         trace,
         [
-            _PLAIN.match(name) is not None and not _LIBRARIES.search(name) and not COMPILED.match(name)
+            _PLAIN.match(name) is not None
+            and not _LIBRARIES.search(name)
+            and not COMPILED.match(name)
+            and not library_of_kernel(name)
             for name in trace.names
         ],
     )
@@ -70,8 +74,21 @@ def hand_written_triton(trace: Trace) -> Mask:
     launch_known = linked | trace.kernels.graph | (trace.kernels.launched & (len(trace.ops.name) > 0))
     run_by_compile = _by_op(trace, [name in trace.triton_files for name in trace.names])
     written_by_it = run_by_compile & compiled_kernels(trace)[0]
-    hand_written: Mask = (plain_name & ~aten & launch_known | run_by_compile) & ~written_by_it
+    known = _by_name(trace, [bool(library_of_kernel(name)) for name in trace.names])
+    hand_written: Mask = (plain_name & ~aten & launch_known | run_by_compile & ~known) & ~written_by_it
     return hand_written
+
+
+def library_times(trace: Trace) -> dict[str, float]:
+    """Library -> µs of its kernels, what takes most first: those that no aten operation launched."""
+    aten = _by_op(trace, [name.startswith("aten::") for name in trace.names])
+    time = np.bincount(trace.kernels.name[~aten], trace.kernels.duration_us[~aten], minlength=len(trace.names))
+    made: dict[str, float] = {}
+    for number in np.flatnonzero(time).tolist():
+        library = library_of_kernel(trace.names[number])
+        if library:
+            made[library] = made.get(library, 0.0) + float(time[number])
+    return dict(sorted(made.items(), key=lambda item: -item[1]))
 
 
 def _by_name(trace: Trace, marks: list[bool]) -> Mask:

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from profiler.hardware import Properties, device_by_properties, find_device
 from profiler.trace.analyze.kernel_links import Launches, external_disagreement, innermost, launch_of, nesting
 from profiler.trace.analyze.steps import STEP_PREFIX, find_steps
 from profiler.trace.errors import Damage
@@ -26,7 +27,7 @@ from profiler.trace.model import (
 )
 from profiler.trace.notes import trace_notes
 from profiler.trace.read.columns import MODULE_PREFIX, Columns, GpuColumns, Spans
-from profiler.trace.read.events import Header
+from profiler.trace.read.events import DeviceProperties, Header
 from profiler.trace.read.timestamp_repair import FARTHEST_US, LONGEST_US, drop_far
 
 _EXACT_US = 2.0**43
@@ -43,6 +44,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
     clock = _Clock(columns)
     ops, annotations = _host_spans(columns, clock, names, detail_index)
     ops, modules = _with_modules(columns.frames, clock, names, ops)
+    device, device_told_by = _device(header)
     launches = Launches(
         start_us=clock.launches,
         end_us=_ends(clock.launches, columns.launches.dur.floats()),
@@ -69,7 +71,8 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
         step_source=step_source,
         events=columns.events + dropped,
         dropped=dropped + columns.timeless,
-        device=_device(header),
+        device=device,
+        device_told_by=device_told_by,
         rank=_rank(header),
         origin_us=clock.origin_us,
         has_shapes=any(detail.dims for detail in details),
@@ -278,12 +281,29 @@ def _memory(c: GpuColumns, start_us: Floats, launches: Launches, ops: Ops) -> tu
     return memory, launch_us
 
 
-def _device(header: Header) -> str | None:
-    """The GPU's name; None where the trace has none or an empty one."""
+def _device(header: Header) -> tuple[str | None, str]:
+    """(the GPU's name, by what it is told where that is no name): None where the trace has none and its properties are
+    of no device of the table. A name that is of no device, such as AMD's general one, stands where they are neither."""
+    named = ""
     for properties in header.devices or ():
-        if isinstance(properties.name, str) and properties.name.strip():
-            return properties.name.strip()
-    return None
+        name = properties.name.strip() if isinstance(properties.name, str) else ""
+        if name and find_device(name) is not None:
+            return name, ""
+        told = _properties(properties)
+        device = device_by_properties(told)
+        if device is not None:
+            by = f"by its {told.processors} processors, warps of {told.warp_size} and {told.memory_bytes / 1e9:.0f} GB"
+            return device.name, f"{by}; the trace calls it {name}" if name else by
+        named = named or name
+    return named or None, ""
+
+
+def _properties(told: DeviceProperties) -> Properties:
+    def number(value: object) -> int:
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    capability = (number(told.major), number(told.minor))
+    return Properties(capability, number(told.processors), number(told.warp_size), number(told.memory_bytes))
 
 
 def _rank(header: Header) -> int | None:

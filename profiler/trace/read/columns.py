@@ -36,6 +36,13 @@ names differ by vendor and version (cudaLaunchKernelExC, hipExtModuleLaunchKerne
 GRAPH_LAUNCHES = ("GraphLaunch", "CommandBuffer")
 """In the name of what launches a whole graph: cudaGraphLaunch, hipGraphLaunch, urEnqueueCommandBufferExp."""
 
+HOST_WAITS = re.compile(
+    r"Synchronize|^hipMemcpyWithStream$|^(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|ToArray|FromArray)?$"
+    r"|^(?:cu|hip)Memcpy(?:HtoD|DtoH|DtoD|2D|3D)?(?:_v2)?$"
+)
+"""Runtime and driver calls in which the host waits for the GPU: synchronisations, and copies that are not asynchronous
+(PyTorch on ROCm copies by hipMemcpyWithStream, which synchronises the stream)."""
+
 MODULE_PREFIX = "nn.Module: "
 TRITON = "triton"
 """The kernel_backend of what torch.compile launches through its own runner of Triton kernels."""
@@ -212,7 +219,7 @@ class Columns:
         to.correlation.extend(lambda: map(_correlation, args), size)
         to.external.extend(_external(args), size)
         to.graph.extend(lambda: [any(map(e.name.__contains__, GRAPH_LAUNCHES)) for e in launches], size)
-        self._add_spans(self.syncs, [e for e in group if "Synchronize" in e.name])
+        self._add_spans(self.syncs, [e for e in group if HOST_WAITS.search(e.name)])
 
     def names(self) -> tuple[str, ...]:
         return tuple(self.tables.names)

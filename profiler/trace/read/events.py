@@ -76,9 +76,14 @@ _PHASES = [
 
 
 class DeviceProperties(msgspec.Struct, gc=False):
-    """One GPU in the header."""
+    """One GPU in the header, of whatever types a writer gave its values."""
 
     name: object = None
+    major: object = msgspec.field(default=None, name="computeMajor")
+    minor: object = msgspec.field(default=None, name="computeMinor")
+    processors: object = msgspec.field(default=None, name="numSms")
+    warp_size: object = msgspec.field(default=None, name="warpSize")
+    memory_bytes: object = msgspec.field(default=None, name="totalGlobalMem")
 
 
 class Header(msgspec.Struct, gc=False):

@@ -7,6 +7,7 @@ import importlib
 import torch
 import torch.nn.functional as F
 
+from app.advice import off_floor
 from app.advice.case import VARIANTS, short
 from app.advice.library_defaults import FUSED_OPTIMIZERS, TABLE
 from app.trace_report.report import report
@@ -40,7 +41,8 @@ def test_a_call_of_torch_is_one_that_torch_has_or_is_said_in_words() -> None:
 
 def test_every_variant_is_a_name_that_is_in_use() -> None:
     short_names = {n.removeprefix("library:").replace("torch.nn.functional.", "F.") for n in NAMES}
-    assert set(VARIANTS) <= short_names | {f"torch.optim.{own}" for own in FUSED_OPTIMIZERS}
+    made = {f"torch.optim.{own}" for own in FUSED_OPTIMIZERS} | {f"remedy.{mode}" for mode in off_floor.MODES}
+    assert set(VARIANTS) <= short_names | made
 
 
 def test_what_a_trace_does_not_record_is_said_once() -> None:

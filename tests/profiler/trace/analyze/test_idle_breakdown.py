@@ -12,7 +12,14 @@ import pytest
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.gpu_utilization import gpu_window, merge_intervals, work_intervals
-from profiler.trace.analyze.idle_breakdown import CAUSES, PAUSE_US, StepParts, critical_resource, idle_gaps, step_parts
+from profiler.trace.analyze.idle_breakdown import (
+    CAUSES,
+    PAUSE_US,
+    StepParts,
+    critical_resource,
+    idle_gaps,
+    step_parts,
+)
 from profiler.trace.analyze.steps import measured_steps, steady_step
 from tests.profiler.trace.files import EXPECTED, TRACES, annotation, kernel, launch, loaded, op, real, written
 
@@ -75,6 +82,40 @@ def test_work_that_starts_long_after_its_launch_was_queued(tmp_path: Path) -> No
     breakdown = parts(tmp_path, [op("a", 0, 20), launch(10, 1), kernel(510, 490, 1)])
     # 10 up to the call, 1 in it.
     assert (breakdown.idle_launch_us, breakdown.idle_device_us) == (11.0, 499.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["hipMemcpyWithStream", "hipMemcpy", "cudaMemcpy", "cuMemcpyDtoH_v2", "hipStreamSynchronize",
+     "cudaEventSynchronize", "cuCtxSynchronize"],
+)  # fmt: skip
+def test_a_host_that_stands_in_a_synchronous_copy_is_no_dependency_between_streams(tmp_path: Path, call: str) -> None:
+    # The kernel was handed over at 10, the host stood in the call until 510 and could hand over nothing else.
+    waiting = {**launch(20, 99, name=call), "dur": 490}
+    breakdown = parts(tmp_path, [op("a", 0, 20), launch(10, 1), waiting, kernel(510, 490, 1)])
+    assert (breakdown.idle_host_us, breakdown.idle_device_us) == (499.0, 0.0)
+
+
+@pytest.mark.parametrize("call", ["cudaMemcpyAsync", "hipMemcpyAsync", "hipMallocAsync", "cudaMemcpyPeerAsync"])
+def test_an_asynchronous_copy_holds_the_host_up_no_more_than_a_launch(tmp_path: Path, call: str) -> None:
+    copying = {**launch(20, 99, name=call), "dur": 490}
+    breakdown = parts(tmp_path, [op("a", 0, 20), launch(10, 1), copying, kernel(510, 490, 1)])
+    assert (breakdown.idle_host_us, breakdown.idle_device_us) == (0.0, 499.0)
+
+
+def test_gaps_of_some_us_between_queued_kernels_stay_the_devices_while_the_host_synchronises(tmp_path: Path) -> None:
+    events = [op("a", 0, 20), launch(1, 1), launch(2, 2), sync(20, 970), kernel(10, 90, 1), kernel(103, 897, 2)]
+    assert parts(tmp_path, events).idle_device_us == 3.0
+
+
+def test_the_half_second_that_sglang_stood_in_a_copy_is_the_hosts() -> None:
+    trace = real("tl_sglang_prefilldecode.json.gz")
+    document = loaded("tl_sglang_prefilldecode.json.gz")
+    stood = max(e["dur"] for e in document["traceEvents"] if e.get("name") == "hipMemcpyWithStream")
+    breakdown = step_parts(trace, trace.steps)
+    assert breakdown is not None and breakdown.idle_host_us == pytest.approx(stood, rel=0.01)
+    critical = critical_resource(breakdown)
+    assert critical is not None and critical.name != "queue"
 
 
 def test_the_time_inside_a_long_launch_is_the_launchs(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from profiler.trace import steady_step
 from profiler.trace.analyze.steps import kernel_busy_us
 from profiler.trace.model import NONE
 from tests.profiler.trace.files import EXPECTED, LARGER, loaded, real
+from tests.profiler.trace.test_notes import BY_PROPERTIES
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -33,7 +34,7 @@ def test_events_kernels_times_links_and_steps_are_those_of_the_plain_script(name
     assert trace.profiler_steps == want["profiler_steps"]
     assert trace.has_shapes == want["has_shapes"]
     assert trace.has_stacks == want["has_stacks"]
-    assert trace.device == (want["gpu"] or None)
+    assert trace.device == BY_PROPERTIES.get(name, want["gpu"] or None)
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))

@@ -1,0 +1,154 @@
+"""A library's call far above its floor is told of, with what to change and what that saves; one near it is left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.advice.model import Advice
+from app.advice.off_floor import FAR, KERNEL_US, call_floor_us
+from app.analysis.advice_inputs import TraceFacts
+from app.analysis.analyze import AdviceContext, decide, prepare
+from kernels.calibrate import points
+from profiler.hardware import Device, find_device
+from profiler.region import op_kinds
+from profiler.region.graph.lowering import lower
+from profiler.region.language.text import parse
+from profiler.region.model import ITEMSIZE, Binding, Workload
+from tests.kernels.libraries.hosts import BARE_H200
+
+RECORDED = Path(points.__file__).resolve().parent / "recorded"
+HEAD = "x: bf16[8192, 768]\nw: bf16[{n}, 768]\nreturn F.linear(x, w)\n"
+ATTENTION = """q: bf16[8, 16, 2048, 64]
+k: bf16[8, 16, 2048, 64]
+v: bf16[8, 16, 2048, 64]
+m: {m}
+return F.scaled_dot_product_attention(q, k, v, attn_mask=m)
+"""
+PATCHES = "x: bf16[64, 3, 224, 224]\nw: bf16[768, 3, 16, 16]\nb: bf16[768]\nreturn F.conv2d(x, w, b, stride=16)\n"
+IMAGES = "x: {d}[64, {c}, 56, 56]{l}\nw: {d}[128, {c}, 3, 3]\nreturn F.conv2d(x, w, padding=1)\n"
+SLOW = ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>",)
+FAST = ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128>",)
+
+
+def advised(
+    text: str, time_us: float, kernels: tuple[str, ...] = (), share: float | None = 0.3, observed: bool = True,
+    device: str = "H200",
+) -> Advice:  # fmt: skip
+    """The advice on a region that a trace saw take so long."""
+    card = find_device(device)
+    assert card is not None
+    workload = Workload((Binding((), 1.0, time_us),), 10 * time_us, share, observed=observed)
+    context = AdviceContext(facts=TraceFacts(kernel_names=kernels), host=BARE_H200)
+    return decide(prepare(parse(text), workload, card, context)).advice
+
+
+def test_a_vocabulary_of_50257_is_padded_and_one_of_50304_is_left() -> None:
+    odd = advised(HEAD.format(n=50257), 5000.0)
+    assert (odd.tool, odd.mode) == ("library", "padding")
+    assert "50,257 to 50,304" in odd.headline and "times its floor" in odd.headline
+    assert odd.region_speedup is not None and odd.region_speedup.mid > 3.0
+    assert "times its floor" not in advised(HEAD.format(n=50304), 5000.0).headline  # far, and nobody knows why
+    assert not any("compile" in note or "pad them" in note for note in odd.notes), "of what is not advised any more"
+    near = advised(HEAD.format(n=50257), 1100.0)
+    assert "times its floor" not in near.headline
+
+
+def test_a_stored_mask_as_large_as_the_scores_is_said_and_one_of_a_row_is_not() -> None:
+    dense = advised(ATTENTION.format(m="bf16[2048, 2048]"), 2500.0)
+    assert dense.mode == "mask" and "is_causal=True" in dense.action and "mask_mod" in dense.action
+    assert "Where the mask is the causal one" in dense.action, "the trace does not show what the mask holds"
+    assert dense.region_speedup is not None
+    assert dense.region_speedup.low == pytest.approx(1.0) and dense.region_speedup.mid > 2
+    assert "assumption that the mask is the causal one" in dense.action
+    padding = advised(ATTENTION.format(m="bf16[8, 1, 1, 2048]"), 2500.0)
+    assert padding.mode != "mask"
+
+
+def test_a_convolution_at_500_times_its_floor_without_tensor_cores_is_no_call_to_keep() -> None:
+    advice = advised(IMAGES.format(d="bf16", c=64, l=""), 20000.0, ("implicit_convolve_sgemm<float, 1024>",))
+    assert (advice.tool, advice.mode) == ("library", "layout")
+    assert "without tensor cores" in advice.headline and "channels_last" in advice.call
+    fast = advised(IMAGES.format(d="bf16", c=64, l=""), 20000.0, ("sm90_xmma_fprop_implicit_gemm_bf16",))
+    assert "without tensor cores" not in fast.headline
+
+
+def test_a_filter_as_large_as_its_stride_is_a_matrix_product() -> None:
+    advice = advised(PATCHES, 582.0)
+    assert advice.mode == "call" and "F.linear" in advice.call
+    assert advice.region_speedup is not None and advice.region_speedup.mid > 4
+
+
+def test_what_has_no_price_says_so_and_promises_nothing() -> None:
+    text = "x: f32[2, 3, 64, 64, 64]\nw: f32[16, 3, 5, 5, 5]\nreturn F.conv3d(x, w)\n"
+    advice = advised(text, 90000.0, ("void implicit_convolve_sgemm<float>",))
+    assert advice.tool == "library"
+    if advice.region_speedup is None:
+        assert "cannot be said" in advice.action and "predicted" not in advice.headline
+
+
+def test_a_remedy_is_never_predicted_below_the_floor_of_what_it_makes() -> None:
+    advice = advised(HEAD.format(n=50257), 15000.0)
+    padded = lower(parse(HEAD.format(n=50304)))
+    device = find_device("H200")
+    assert device is not None and advice.region_speedup is not None
+    floor = sum(call_floor_us(o, device) for o in padded.operations if o.kind == op_kinds.GEMM)
+    assert 15000.0 / advice.region_speedup.high >= 0.999 * floor
+
+
+@pytest.mark.parametrize("why", ["a small share", "nothing measured"])
+def test_what_is_not_worth_it_or_not_measured_is_no_finding(why: str) -> None:
+    share, observed = (0.001, True) if why == "a small share" else (0.3, False)
+    advice = advised(HEAD.format(n=50257), 5000.0, share=share, observed=observed)
+    assert "times its floor" not in advice.headline
+
+
+def test_a_product_on_an_amd_gpu_is_tuned_by_timing_and_on_nvidias_nothing_is_made_up() -> None:
+    text = "x: bf16[15360, 4096]\nw: bf16[24576, 4096]\nreturn F.linear(x, w)\n"
+    amd = advised(
+        text, 6768.0, ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1",), device="MI300X"
+    )
+    assert "TunableOp" in amd.action and amd.region_speedup is None
+    near = advised(text, 4500.0, ("Cijk_Alik_Bljk_BBS",), device="MI300X")
+    assert near.headline == "Already hipBLASLt's or rocBLAS's kernel"
+    assert advised(text, 20000.0, ("nvjet_sm90_tst",)).headline == "Already cuBLAS"
+
+
+def test_products_of_f32_are_not_told_to_pad_for_16_bytes() -> None:
+    text = HEAD.format(n=50257).replace("bf16", "f32")
+    assert advised(text, 60000.0).mode != "padding"
+
+
+def recorded(every: int) -> Iterator[tuple[Device, str, float]]:
+    """Every n-th recorded single product: device, text, µs."""
+    for file in ("h100.jsonl.gz", "h200.jsonl.gz"):
+        with gzip.open(RECORDED / file, "rt") as lines:
+            rows = [json.loads(line) for line in lines]
+        device = find_device(rows[0]["device"])
+        assert device is not None
+        products = [r for r in rows[1:] if r.get("mode") == "eager" and r["family"] in ("gemm", "product", "matmul")]
+        products = products or [r for r in rows[1:] if r.get("mode") == "eager" and "@" in r["text"]]
+        for row in products[::every]:
+            yield device, row["text"], row["cold_us"]
+
+
+def test_the_threshold_of_products_stands_between_aligned_and_other_rows_of_the_recording() -> None:
+    aligned, odd = [], []
+    for device, text, time_us in recorded(3):
+        operations = [o for o in lower(parse(text)).operations if o.kind not in (op_kinds.VIEW, op_kinds.CONSTANT)]
+        if len(operations) != 1 or operations[0].kind != op_kinds.GEMM:
+            continue
+        operation = operations[0]
+        floor = call_floor_us(operation, device)
+        dtype = operation.reads[0].dtype
+        if floor < 20 or dtype not in ("f16", "bf16"):
+            continue
+        rows = [t.shape[-1] * ITEMSIZE[dtype] % 16 for t in (*operation.reads, *operation.writes) if len(t.shape) > 1]
+        (odd if any(rows) else aligned).append(time_us / (floor + KERNEL_US))
+    assert len(aligned) > 20 and len(odd) > 5
+    assert np.percentile(aligned, 95) < FAR[op_kinds.GEMM] < np.percentile(odd, 50)
