@@ -68,6 +68,7 @@ ROWS: dict[tuple[str, str], tuple[Want, ...]] = {
     ("*_compiled", "`triton_poi/red/per_fused_*`"): (
         Want(r"torch.compile kernel triton_(poi|red|per)_.*", ("skip",), "torch.compile has fused it"),
         Want("GEMM", ("skip",), "Already "),
+        Want("attention by hand", ("library",), SDPA, where="handrolled*"),
     ),
     ("llama_* (eager)", "RMSNorm by hand"): (
         Want("RMSNorm by hand", ("compile", "library")),

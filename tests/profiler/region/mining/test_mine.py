@@ -170,9 +170,12 @@ def test_cuda_graph_time_is_named() -> None:
 def test_what_torch_compile_fused_is_named_as_such() -> None:
     _, mining = mined("handrolled_blocks_bf16_compiled.json.gz")
     compiled = [r for r in mining.regions if r.kind == "compiled"]
-    assert sum(r.time_us_per_step for r in compiled) > 0.35 * mining.kernel_time_us
+    assert sum(r.time_us_per_step for r in compiled) > 0.1 * mining.kernel_time_us
     assert all(r.title.startswith("torch.compile kernel triton_") and not r.by_hand for r in compiled)
-    assert not any(r.by_hand for r in mining.regions)
+    # What torch.compile left as it was written: two products with its softmax between them.
+    (attention,) = [r for r in mining.regions if r.by_hand]
+    assert attention.title == "attention by hand"
+    assert attention.time_us_per_step > 0.4 * mining.kernel_time_us
 
 
 def test_communication_is_no_region() -> None:
