@@ -23,6 +23,7 @@ from app.objects import trace as objects
 from app.objects.common import Note
 from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.actions.recording import tells_nothing
 from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.launches_left import launches_left
@@ -161,12 +162,13 @@ def stages(
     regions = [listed[i] for i in order]
     body = trace_json(trace, name, mining, regions, target, tuple(remarks), blockers, parts, thresholds)
     body["notes"] = lost + body["notes"]
-    body["pace"] = _pace_json(mining, pacing)
+    body["pace"] = shown_pace = _pace_json(mining, pacing)
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
     classes = optimizer_classes(trace)
-    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target, classes) for i in order)
+    steady = parts is None or not tells_nothing(parts.wall_us, shown_pace["launches"], body["host_times"])
+    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target, classes, steady) for i in order)
     yield Parts({**body, "gain": None, "actions": []}, inputs)
 
     def advise_one(position: int) -> RegionAdvised:
@@ -343,10 +345,10 @@ def _busy_us(mining: Mining) -> float:
 
 def _inputs(
     mining: Mining, mined: MinedRegion, device: Device, blockers: tuple[CompileBlocker, ...], target: Device,
-    classes: tuple[str, ...],
+    classes: tuple[str, ...], steady: bool,
 ) -> AdviceInputs:  # fmt: skip
     """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for;
-    classes: of the step's optimizers."""
+    classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts."""
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
@@ -355,7 +357,7 @@ def _inputs(
         workload=mined.workload,
         observed=TraceFacts(
             title=mined.title,
-            gpu_idle_share=max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time else None,
+            gpu_idle_share=max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time and steady else None,
             mean_kernel_us=_busy_us(mining) / step_kernels if step_kernels else None,
             launches=kernels / mined.calls_per_step if mined.calls_per_step else None,
             compiled=mined.kind == "compiled",

@@ -46,7 +46,7 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
     priced = [p for p in priced if not p.option.scope_is_step or p.saved_us(wall) >= WORTH * wall]
     times, notes = trace.get("host_times") or [], trace.get("notes") or []
     again = recording.record_again(step, times, notes, [p.option for p in priced])
-    if again and recording.tells_nothing(step, times):
+    if again and recording.tells_nothing(wall, step.pace["launches"], times):
         priced = []
     priced += [Priced(option, None) for option in again]
     told = {p.option.id for p in priced}
@@ -54,18 +54,20 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
         replace(p, option=replace(p.option, instead_of="")) if p.option.instead_of not in told else p for p in priced
     ]
     ranked = sorted(priced, key=lambda p: (not p.option.first, -p.rank_us(wall), p.option.title))
-    return step, _trifles_last(step, ranked)
+    return step, _without_trifles(step, ranked)
 
 
-def _trifles_last(step: Step, ranked: Sequence[Priced]) -> list[Priced]:
-    """Regions' advice that adds less than WORTH of the step to what stands before it comes behind all other that has a
-    time: most of what it saves by itself, something that is done first has saved."""
-    wall = step.parts["wall_us"]
-    trifles = {
-        p.option.id for p, adds in zip(ranked, _adds_us(step, ranked), strict=True)
-        if adds is not None and not p.option.scope_is_step and adds < WORTH * wall
-    }  # fmt: skip
-    return sorted(ranked, key=lambda p: 2 if p.after_us is None and not p.option.first else p.option.id in trifles)
+def _without_trifles(step: Step, ranked: Sequence[Priced]) -> list[Priced]:
+    """Regions' advice that adds less than WORTH of the step to what stands before it is none for the step: what it
+    saves by itself, something that is done first has saved. One that others stand in the place of is kept."""
+    least = WORTH * step.parts["wall_us"]
+    named = {p.option.instead_of for p in ranked}
+    kept = []
+    for one, adds in zip(ranked, _adds_us(step, ranked), strict=True):
+        trifle = adds is not None and adds < least and not one.option.scope_is_step
+        if not trifle or one.option.id in named:
+            kept.append(one)
+    return kept
 
 
 def _adds_us(step: Step, ranked: Sequence[Priced]) -> list[float | None]:

@@ -15,7 +15,7 @@ STARTING: frozenset[HostKind] = frozenset({"start_up", "compiling", "capturing",
 """What a process does once, or what is no part of a step."""
 MOSTLY = 0.2
 """Of the step, from which what is not steady decides what the figures say."""
-LAUNCHES = 5
+LAUNCHES = 8
 """Of kernels and copies, below which a recording is no step of a model."""
 STEADY = "schedule=torch.profiler.schedule(wait=2, warmup=3, active=3)"
 
@@ -39,7 +39,7 @@ def record_again(
 ) -> list[Option]:  # fmt: skip
     """To record again, first of all, where the step is not steady, or nothing else that can be done has a time."""
     starting = [one for one in times if one["kind"] in STARTING]
-    share = _unsteady_share(step, times)
+    share = _unsteady_share(step.parts["wall_us"], times)
     if step.pace["launches"] < LAUNCHES:
         return [
             _option("Record a whole step", STEADY, f"the step has {count(step.pace['launches'], 'launch', 'launches')}")
@@ -56,14 +56,14 @@ def record_again(
     return [] if lacking is None else [_option(*LACKS[lacking], by_code[lacking])]
 
 
-def tells_nothing(step: Step, times: Sequence[HostTime]) -> bool:
-    """Whether what the recording says of its step says nothing of any other."""
-    return step.pace["launches"] < LAUNCHES or _unsteady_share(step, times) >= 0.5
+def tells_nothing(wall_us: float, launches: float, times: Sequence[HostTime]) -> bool:
+    """Whether what the recording says of its step says nothing of any other: how idle the GPU is above all."""
+    return launches < LAUNCHES or _unsteady_share(wall_us, times) >= 0.5
 
 
-def _unsteady_share(step: Step, times: Sequence[HostTime]) -> float:
+def _unsteady_share(wall_us: float, times: Sequence[HostTime]) -> float:
     """Share of the step that is spent in what a process does once."""
-    return sum(one["time_us"] for one in times if one["kind"] in STARTING) / step.parts["wall_us"]
+    return sum(one["time_us"] for one in times if one["kind"] in STARTING) / wall_us if wall_us else 0.0
 
 
 def _option(title: str, argument: str, because: str) -> Option:

@@ -35,12 +35,18 @@ def covered(step: Step) -> dict[int, Left]:
     """
     made = {}
     for place, region in enumerate(step.regions):
-        if region.get("kind") in (*UNCAPTURED, COMPILED) or region["name"].startswith(CUSTOM):
+        if region.get("kind") in (*UNCAPTURED, COMPILED) or region["name"].startswith(CUSTOM) or _is_compiled(region):
             continue
         left = advised_left(region) if _advises_compile(region) else alternative_left(region, "compile")
         if left is not None:
             made[place] = Left(*(_in_whole(left.at(end), WHOLE.at(end)) for end in ENDS))
     return made
+
+
+def _is_compiled(region: AnyRegion) -> bool:
+    """It has a kernel of torch.compile's among its operations: attention that stands in compiled code."""
+    source = region.get("source")
+    return source is not None and any(op.startswith("triton_") for op in source["ops"])
 
 
 def _in_whole(left: float, factor: float) -> float:

@@ -77,8 +77,8 @@ def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
     window; where the work of earlier steps still runs then (the host runs ahead), when that is done, or when the step's
     own work begins if that is before. So steps of a host that runs ahead lie side by side, none counted twice, and all
     of a step's own work lies inside. The whole recording as one step begins with its first event. In the first step the
-    work of earlier ones is not recorded: where its own first work was launched QUEUED_US and more before it started,
-    the GPU was busy with that, and the step begins with its own.
+    work of earlier ones is not recorded: where its own first work was launched QUEUED_US and more before it started
+    and nothing ran, the GPU was busy with that, and the step begins with its own.
     """
     start, end = work_intervals(trace, step)
     if not len(start):
@@ -87,25 +87,35 @@ def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
     earlier = [e for e in _previous_ends(trace, step) if e > begin]
     if earlier:
         begin = max(earlier)
-    elif _waits_for_unrecorded(trace, step, start):
-        begin = float(start.min())
+    elif (own := _behind_unrecorded(trace, step, start, end)) is not None:
+        return own, max(step.end_us, float(end.max()))
     return min(begin, float(start.min())), max(step.end_us, float(end.max()))
 
 
 QUEUED_US = 1_000.0
-"""Between launch and start of work on an idle GPU: some µs. 7.3 and 9.5 ms were seen where serving ran ahead."""
+"""Between launch and start of work on an idle GPU: some µs. 7.3, 9.5 and 493 ms were seen where serving ran ahead."""
+FEW = 0.01
+"""Of a step's work, what may have run before: the copy or the kernel that prepared it, between two others' work."""
 
 
-def _waits_for_unrecorded(trace: Trace, step: Step, start: Floats) -> bool:
-    """Whether the trace's first work, in its first step, stood in the GPU's queue behind something of before."""
-    first = int(start.argmin())
+def _behind_unrecorded(trace: Trace, step: Step, start: Floats, end: Floats) -> float | None:
+    """When the trace's first step began, where its work stood in the GPU's queue behind something of before, although
+    nothing that was recorded ran; None where it did not.
+
+    start, end: of the step's work, kernels first.
+    """
+    if bisect_left(trace.steps, step.start_us, key=lambda s: s.start_us):
+        return None
     copies = trace.memory.launch_us
-    if first < len(step.kernels):
-        launched = float(trace.kernels.launch_us[step.kernels[first]])
-    else:
-        launched = float(copies[step.memory[first - len(step.kernels)]]) if copies is not None else np.nan
-    alone = not bisect_left(trace.steps, step.start_us, key=lambda s: s.start_us)
-    return alone and step.start_us <= launched and float(start[first]) - launched >= QUEUED_US
+    of_copies = np.full(len(step.memory), np.nan) if copies is None else copies[step.memory]
+    launched = np.concatenate((trace.kernels.launch_us[step.kernels], of_copies))
+    order = np.argsort(start, kind="stable")
+    start, end, launched = start[order], end[order], launched[order]
+    free_from = np.concatenate(([-np.inf], np.maximum.accumulate(end)[:-1]))
+    before = np.concatenate(([0.0], np.cumsum(end - start)[:-1]))
+    waited = start - np.fmax(free_from, launched)
+    queued = (waited >= QUEUED_US) & (launched >= step.start_us) & (before <= FEW * float((end - start).sum()))
+    return float(start[queued].max()) if queued.any() else None
 
 
 def _previous_ends(trace: Trace, step: Step) -> list[float]:

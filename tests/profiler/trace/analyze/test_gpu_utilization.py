@@ -106,3 +106,24 @@ def gpu_spans(name: str, origin_us: float) -> list[tuple[float, float]]:
         for e in events
         if e.get("ph") == "X" and str(e.get("cat", "")).lower() in {"kernel", *MEMORY}
     ]
+
+
+def test_the_first_step_begins_behind_work_that_was_not_recorded(tmp_path: Path) -> None:
+    """Launched at 20 and 30 µs, run from 9 ms on, though nothing that was recorded kept the GPU busy: a server ran ahead."""
+    small = [op("aten::fill_", 0, 5), launch(2, 1), kernel(5, 3, 1)]
+    events = [
+        annotation("ProfilerStep#0", 0, 400), *small, op("aten::mm", 15, 20), launch(20, 2), launch(30, 3),
+        kernel(9_000, 500, 2), kernel(9_501, 500, 3),
+    ]  # fmt: skip
+    trace = read_trace(written(tmp_path, json.dumps(events)))
+    assert gpu_window(trace, trace.steps[0]) == (9_000.0, 10_001.0)
+    # As much work before it is the step's own, and what waited may wait for that.
+    large = [{**e, "dur": 300} if e["cat"] == "kernel" else e for e in small]
+    trace = read_trace(written(tmp_path, json.dumps([*events, *large])))
+    assert gpu_window(trace, trace.steps[0])[0] == 0.0
+
+
+def test_work_of_a_launch_that_is_not_in_the_window_moves_no_step(tmp_path: Path) -> None:
+    events = [annotation("ProfilerStep#0", 0, 400), kernel(9_000, 500, 2), kernel(9_501, 500, 3)]
+    trace = read_trace(written(tmp_path, json.dumps(events)))
+    assert gpu_window(trace, trace.steps[0])[0] == 0.0
