@@ -109,7 +109,7 @@ def gpu_spans(name: str, origin_us: float) -> list[tuple[float, float]]:
 
 
 def test_the_first_step_begins_behind_work_that_was_not_recorded(tmp_path: Path) -> None:
-    """Launched at 20 and 30 µs, run from 9 ms on, though nothing that was recorded kept the GPU busy: a server ran ahead."""
+    """Launched at 20 and 30 µs and run from 9 ms on, though nothing recorded kept the GPU busy: a server ran ahead."""
     small = [op("aten::fill_", 0, 5), launch(2, 1), kernel(5, 3, 1)]
     events = [
         annotation("ProfilerStep#0", 0, 400), *small, op("aten::mm", 15, 20), launch(20, 2), launch(30, 3),
