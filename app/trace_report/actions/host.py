@@ -49,6 +49,15 @@ OF_OPERATIONS: tuple[tuple[tuple[str, ...], Remedy], ...] = (
         ),
     ),
     (
+        ("aten::unflatten_dense_tensors", "aten::flatten_dense_tensors"),
+        Remedy(
+            "Keep DDP from broadcasting the model's buffers before every forward",
+            "model = DistributedDataParallel(model, broadcast_buffers=False)",
+            "inside {name}: batch norm's statistics are sent from rank 0 and put back one by one; SyncBatchNorm, or "
+            "statistics of each rank's own, need none of it",
+        ),
+    ),
+    (
         ("Torch-Compiled Region", "TorchDynamo Cache Lookup", "CompiledFunction"),
         Remedy(
             "Find what slows the host inside compiled code",
@@ -119,7 +128,7 @@ def _remedy(one: HostTime) -> Remedy:
     if kind == "loader":
         return IN_WORKERS if "MultiProcessing" in name else IN_PROCESS
     for begins, remedy in OF_OPERATIONS:
-        if kind == "library" and name.startswith(begins):
+        if kind in ("library", "cpu") and name.startswith(begins):
             return remedy
     known = OF_KINDS[kind]
     if kind == "python" and name:

@@ -108,7 +108,8 @@ def _behind_unrecorded(trace: Trace, step: Step, start: Floats, end: Floats) -> 
         return None
     copies = trace.memory.launch_us
     of_copies = np.full(len(step.memory), np.nan) if copies is None else copies[step.memory]
-    launched = np.concatenate((trace.kernels.launch_us[step.kernels], of_copies))
+    calls = trace.kernels.launch_us if trace.kernels.launch_end_us is None else trace.kernels.launch_end_us
+    launched = np.concatenate((calls[step.kernels], of_copies))
     order = np.argsort(start, kind="stable")
     start, end, launched = start[order], end[order], launched[order]
     free_from = np.concatenate(([-np.inf], np.maximum.accumulate(end)[:-1]))

@@ -2,7 +2,8 @@
 
 The gaps that `idle_breakdown` gives to the host, and the calls that launch one kernel for LONG_CALL_US and more, are
 cut at every start and end of an operation and at every launch. What is left longer than PAUSE_US is time in which the
-host did one thing; of the first two kinds shorter time counts too. What it was is told by where it stands:
+host did one thing; of the first two kinds shorter time counts too, and of a gap of which most lies in one outermost
+operation what is left. What it was is told by where it stands:
 
 - loader: inside `enumerate(DataLoader)`, as PyTorch annotates a loader in the process itself and the wait for workers;
 - capturing: under an annotation that begins with "capture", as serving frameworks name it: operations go into a graph
@@ -114,6 +115,8 @@ class _Activity:
         self.threads = [rows[np.argsort(ops.start_us[rows], kind="stable")] for rows in
                         (np.flatnonzero(ops.thread == thread) for thread in threads)]  # fmt: skip
         self.starts = [ops.start_us[rows] for rows in self.threads]
+        self.outermost = [(r, ops.start_us[r], ops.end_us[r]) for r in
+                          (rows[ops.parent[rows] == NONE] for rows in self.threads)]  # fmt: skip
         self.launches = self._on_gpu(linked)
         on_threads = np.isin(ops.thread, threads)
         launch_us = kernels.launch_us[~np.isnan(kernels.launch_us)]
@@ -157,8 +160,10 @@ class _Activity:
             return
         inner = self.ticks[np.searchsorted(self.ticks, begin, "right") : np.searchsorted(self.ticks, end)]
         edges = np.concatenate(([begin], inner, [end]))
+        told = 0.0
         for kind, (name, spans) in self.marked.items():
             if (covered := overlap(spans, begin, end)) > 0.0 and gap.cause == "host":
+                told += covered
                 yield _Pause(kind, name, covered)
         for place in np.flatnonzero(np.diff(edges) > PAUSE_US).tolist():
             one, other = float(edges[place]), float(edges[place + 1])
@@ -166,7 +171,23 @@ class _Activity:
                 continue
             pause = self._pause(one, other, end)
             if gap.cause == "host" or pause.kind == "start_up":
+                told += pause.length_us
                 yield pause
+        if gap.cause == "host" and gap.length_us - told > PAUSE_US:
+            yield from self._in_small_pieces(begin, end, gap.length_us - told)
+
+    def _in_small_pieces(self, begin: float, end: float, rest_us: float) -> Iterator[_Pause]:
+        """What is left of a gap, where most of it lies in one outermost operation with many short ones inside."""
+        ops, best, most = self.trace.ops, NONE, rest_us / 2
+        for rows, starts, ends in self.outermost:
+            inside = slice(int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(starts, end)))
+            covered = np.minimum(ends[inside], end) - np.maximum(starts[inside], begin)
+            if len(covered) and (longest := float(covered.max())) > most:
+                best, most = int(rows[inside][int(covered.argmax())]), longest
+        if best != NONE:
+            kind: Kind = "library" if self.launches[best] else "cpu"
+            name = self.trace.names[int(ops.name[best])]
+            yield _Pause(kind, name, min(rest_us, most), module=self._module([best]), inside=kind == "library")
 
     def _pause(self, begin: float, end: float, until: float) -> _Pause:
         """What the host did from begin to end. until: when the GPU's next work starts."""

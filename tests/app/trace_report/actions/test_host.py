@@ -98,6 +98,13 @@ def test_what_a_process_does_once_is_nothing_to_wait_less_for(kind: str) -> None
     assert host_waits(step(), [spent(kind, 500.0, "aten::empty")], []) == []
 
 
+def test_buffers_that_ddp_sends_before_every_forward_have_their_switch() -> None:
+    actions = {a["title"]: a for a in reported("hta_nccl.json.gz")["actions"]}
+    (title,) = [t for t in actions if "buffers" in t]
+    assert "broadcast_buffers=False" in actions[title]["call"]
+    assert 15_000 < actions[title]["saves_us"]["high"] < 40_000
+
+
 def test_a_name_with_braces_is_repeated_as_it_is() -> None:
     (option,) = host_waits(step(), [spent("cpu", 500.0, "mine::f{0}")], [])
     assert "`mine::f{0}`" in option.because

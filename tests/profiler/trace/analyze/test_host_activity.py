@@ -120,3 +120,14 @@ def test_no_more_is_told_than_the_gpu_is_idle_for_the_host_and_for_launches(name
     assert parts is not None
     spent = sum(t.time_us for t in host_times(trace, trace.steps))
     assert spent <= parts.idle_host_us + parts.idle_launch_us + 1e-6
+
+
+def test_short_operations_of_one_long_call_are_told_together(tmp_path: Path) -> None:
+    """DDP puts a model's buffers back one by one: views of 20 µs, none of which is a pause."""
+    views = [op("aten::narrow", float(at), 20) for at in range(260, 6_000, 100)]
+    whole = [op("aten::unflatten_dense_tensors", 250, 5_800), *views]
+    pause = [op("aten::view", 100, 140)]
+    events = [*BEFORE, *pause, *whole, {**launch(120, 99, name="cudaStreamSynchronize"), "dur": 10}, *until(6_100)]
+    (one,) = [t for t in told(tmp_path, events) if t.time_us > 300]
+    assert (one.kind, one.name) == ("cpu", "aten::unflatten_dense_tensors")
+    assert one.time_us == pytest.approx(5_800, rel=0.02)
