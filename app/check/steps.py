@@ -18,6 +18,7 @@ from app.units import duration
 Judged = Finding | Unmeasured
 
 NO_BASELINE = "there is no baseline to compare with"
+OLD_BASELINE = "the baseline was read by a version that made no actions: read it again"
 SIDES = ("the baseline", "this trace")
 """What words of a comparison call the two; `judge` takes the same."""
 
@@ -133,6 +134,10 @@ def _step_option(assertion: Assertion, subject: Subject, baseline: Subject | Non
     regions' own, which the assertions on regions find, nor one that stands in another's place."""
     if assertion.new_only and baseline is None:
         yield _unknown(assertion, subject, "new_only needs a baseline")
+        return
+    if assertion.new_only and baseline is not None and (baseline.error or "actions" not in baseline.body):
+        reason = f"the baseline cannot be read: {baseline.error}" if baseline.error else OLD_BASELINE
+        yield _unknown(assertion, subject, reason)
         return
     before = None if baseline is None else {a["id"] for a in baseline.body.get("actions") or ()}
     step_us = subject.body.get("step_time_us")

@@ -236,7 +236,8 @@ class HostTime(TypedDict):
     kind: loader (a DataLoader), capturing (a graph is recorded), start_up (CUDA, a library or a module is loaded),
     compiling, sync (a call that waits), library (inside an operation that runs on the GPU), cpu (inside one that
     does not), inputs (Python, then a copy to the GPU), ending (after the trace's last operation), python. name: the
-    operation or annotation, following: the operation that comes next; "" for none.
+    operation or annotation, following: the operation that comes next; "" for none. other_steps: the step that is shown
+    has none of it, and the time is the mean over all recorded steps.
     """
 
     kind: HostKind
@@ -245,6 +246,7 @@ class HostTime(TypedDict):
     longest_us: float
     following: str
     module: str
+    other_steps: bool
 
 
 class TraceFigures(TypedDict):

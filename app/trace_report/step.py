@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from app.objects import trace as objects
 from profiler.trace.analyze.gpu_graphs import PAST_IT, Graph, find_graphs
-from profiler.trace.analyze.host_activity import host_times
-from profiler.trace.analyze.idle_breakdown import StepParts, critical_resource
+from profiler.trace.analyze.host_activity import HostTime, host_times
+from profiler.trace.analyze.idle_breakdown import StepParts, critical_resource, step_parts
 from profiler.trace.analyze.steps import StepTimes, step_times
 from profiler.trace.model import Step, Trace
 
@@ -67,7 +67,7 @@ def step_json(
     times, critical = step_times(trace), critical_resource(parts) if parts else None
     if critical is not None and critical.name == "host" and parts is not None and host:
         most = host[0]
-        if most["time_us"] > parts.idle_host_us / 2:
+        if not most["other_steps"] and most["time_us"] > parts.idle_host_us / 2:
             words = HOST_WORDS[most["kind"]].format(name=most["name"])
             because = f"for {critical.share:.0%} of the step the GPU waits for the host, {words}"
             critical = replace(critical, because=because)
@@ -82,24 +82,34 @@ def step_json(
 
 MAX_HOST_TIMES, LEAST_HOST_TIME = 12, 0.005
 """So much is told of what the host does, and of the step what each takes at least."""
+OF_ALL_STEPS = 0.2
+"""Of all steps' time, from which a loader is told of that the steps in the middle do not wait for."""
 
 
 def host_times_json(trace: Trace, steps: Sequence[Step], parts: StepParts | None) -> list[objects.HostTime]:
-    """What the host does while the GPU waits for it."""
+    """What the host does while the GPU waits for it, and a loader that other steps than the shown one wait for."""
     if parts is None:
         return []
     told = [one for one in host_times(trace, steps) if one.time_us >= LEAST_HOST_TIME * parts.wall_us]
-    return [
-        {
-            "kind": one.kind,
-            "name": one.name[:MAX_TEXT],
-            "time_us": one.time_us,
-            "longest_us": one.longest_us,
-            "following": one.following[:MAX_TEXT],
-            "module": one.module[-MAX_TEXT:],
-        }
-        for one in told[:MAX_HOST_TIMES]
-    ]
+    shown = [_host_time(one, False) for one in told[:MAX_HOST_TIMES]]
+    if any(one.kind == "loader" for one in told) or len(trace.steps) <= len(steps):
+        return shown
+    every = step_parts(trace, trace.steps)
+    loads = [one for one in host_times(trace, trace.steps) if one.kind == "loader"]
+    long = [one for one in loads if every is not None and one.time_us >= OF_ALL_STEPS * every.wall_us]
+    return shown + [_host_time(one, True) for one in long]
+
+
+def _host_time(one: HostTime, other_steps: bool) -> objects.HostTime:
+    return {
+        "kind": one.kind,
+        "name": one.name[:MAX_TEXT],
+        "time_us": one.time_us,
+        "longest_us": one.longest_us,
+        "following": one.following[:MAX_TEXT],
+        "module": one.module[-MAX_TEXT:],
+        "other_steps": other_steps,
+    }
 
 
 def times_json(times: StepTimes) -> objects.StepTimes:

@@ -15,7 +15,7 @@ WAITS = (
     "copy-from-host",
 )  # fmt: skip
 """Kinds of compile_blocker_kinds in which the host waits for the GPU."""
-WORTH, WORTH_A_SEARCH = 0.02, 0.05
+WORTH, WORTH_A_SEARCH = 0.02, 0.1
 """Share of the step from which waiting is worth a line: where something can be typed, and where it is to be found."""
 
 
@@ -106,12 +106,12 @@ def host_waits(step: Step, times: Sequence[HostTime], blockers: Sequence[Blocker
     wall = step.parts["wall_us"]
     spent: dict[Remedy, list[HostTime]] = {}
     for one in times:
-        if one["kind"] not in STARTING:
+        if one["kind"] not in STARTING and not one.get("other_steps"):
             spent.setdefault(_remedy(one), []).append(one)
     options, known = [], sum(one["time_us"] for one in times if one["kind"] in STARTING)
     for remedy, parts in spent.items():
         waiting = sum(one["time_us"] for one in parts)
-        if waiting < (WORTH if remedy.call else WORTH_A_SEARCH) * wall:
+        if waiting < (WORTH_A_SEARCH if remedy.title.startswith("Find ") else WORTH) * wall:
             continue
         known += waiting
         names = " and ".join(dict.fromkeys(f"`{one['name']}`" for one in parts if one["name"]))
@@ -119,7 +119,21 @@ def host_waits(step: Step, times: Sequence[HostTime], blockers: Sequence[Blocker
         module = next((one["module"] for one in parts if one["module"]), "")
         options.append(_option(f"host:{remedy.title}", remedy.title, remedy.call, because.format(name=names), waiting,
                                where_at(module, "")))  # fmt: skip
+    options += [_in_other_steps(one) for one in times if one.get("other_steps")]
     return [*options, *_rest(step, blockers, step.parts["idle_host_us"] - known)]
+
+
+def _in_other_steps(one: HostTime) -> Option:
+    """A loader that the step in the middle does not wait for, and others do: longer than anything in it."""
+    remedy = _remedy(one)
+    because = (
+        f"in the mean of all recorded steps the GPU waits {one['time_us'] / 1e3:.1f} ms of each while the host is "
+        f"{remedy.because}; the step that is shown has no such wait"
+    )
+    return Option(
+        f"host:{remedy.title}", "host", "wait", remedy.title, remedy.call, because,
+        {"kind": "observed", "text": "what the other steps show"}, None, (), counted=False, first=True,
+    )  # fmt: skip
 
 
 def _remedy(one: HostTime) -> Remedy:
@@ -141,7 +155,7 @@ def _rest(step: Step, blockers: Sequence[Blocker], waiting: float) -> list[Optio
     """What nothing else names: it may be in a call that torch.compile would stop at."""
     wall = step.parts["wall_us"]
     named = _wait_named(blockers)
-    if waiting < (WORTH if named else WORTH_A_SEARCH) * wall:
+    if waiting < WORTH_A_SEARCH * wall:
         return []
     what = f"it may wait in {named['op']}: {named['remedy']}" if named else UNKNOWN
     because = f"nothing runs on the GPU for {waiting / wall:.0%} of the step because of the host: {what}"

@@ -14,6 +14,8 @@ from profiler.hardware import find_device
 
 OF_REGIONS_ALONE = 0.8
 """Of what regions save that are compiled alone, what compiling the whole model must save to be told instead."""
+GRAPHS_WORTH = 0.03
+"""Of the step, what CUDA graphs must save beyond fusion: they want static sizes and addresses."""
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
 
@@ -43,7 +45,11 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
         return None
     wall = step.parts["wall_us"]
     priced = [Priced(o, step_us(step, [o.change]) if o.change else None) for o in _options(trace, step)]
-    priced = [p for p in priced if not p.option.scope_is_step or p.saved_us(wall) >= WORTH * wall]
+    host_first = any(p.option.first for p in priced)
+    priced = [
+        p for p in priced if p.option.first or (p.saved_us(wall) >= WORTH * wall if p.option.scope_is_step else
+                                                not host_first or p.after_us is not None)
+    ]  # fmt: skip
     times, notes = trace.get("host_times") or [], trace.get("notes") or []
     again = recording.record_again(step, times, notes, [p.option for p in priced])
     if again and recording.tells_nothing(wall, step.pace["launches"], times):
@@ -58,13 +64,13 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
 
 
 def _without_trifles(step: Step, ranked: Sequence[Priced]) -> list[Priced]:
-    """Regions' advice that adds less than WORTH of the step to what stands before it is none for the step: what it
-    saves by itself, something that is done first has saved. One that others stand in the place of is kept."""
+    """What adds less than WORTH of the step to what stands before it is nothing to do about the step: what it saves by
+    itself, something that is done first has saved. One that others stand in the place of is kept."""
     least = WORTH * step.parts["wall_us"]
     named = {p.option.instead_of for p in ranked}
     kept = []
     for one, adds in zip(ranked, _adds_us(step, ranked), strict=True):
-        trifle = adds is not None and adds < least and not one.option.scope_is_step
+        trifle = adds is not None and adds < least
         if not trifle or one.option.id in named:
             kept.append(one)
     return kept
@@ -105,6 +111,9 @@ def _one_counted(step: Step, whole: Sequence[Option]) -> list[Option]:
     if not whole:
         return []
     best = min(whole, key=lambda o: _mid(step, [o]))
+    plain = next((o for o in whole if o.id == whole_step.COMPILE), best)
+    if _mid(step, [plain]) - _mid(step, [best]) < GRAPHS_WORTH * step.parts["wall_us"]:
+        best = plain
     by_region = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
     wall = step.parts["wall_us"]
     if by_region and OF_REGIONS_ALONE * (wall - _mid(step, by_region)) > wall - _mid(step, [best]):

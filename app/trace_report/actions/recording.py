@@ -25,9 +25,12 @@ WORDS: dict[HostKind, str] = {
     "capturing": "spent recording a graph ({name}), in which nothing runs: a step that replays it is what counts",
     "ending": "after the last operation of the recording",
 }
+WITHOUT_GRAPH = (
+    'Run what was captured, not its replay: torch.compile without mode="reduce-overhead", vLLM with enforce_eager=True.'
+)
 LACKS = {
+    "graph-launches": ("Record the step without its CUDA graph too", "record_shapes=True"),
     "no-ops": ("Record again with what the CPU does", "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"),
-    "graph-launches": ("Record the step without CUDA graphs too", "record_shapes=True"),
     "launched-before-window": ("Record again, with the launches", STEADY),
     "no-shapes": ("Record again with shapes", "record_shapes=True"),
 }
@@ -53,7 +56,10 @@ def record_again(
         return []
     by_code = {note["code"]: note["message"] for note in notes}
     lacking = next((code for code in LACKS if code in by_code), None)
-    return [] if lacking is None else [_option(*LACKS[lacking], by_code[lacking])]
+    if lacking is None:
+        return []
+    how = f" {WITHOUT_GRAPH}" if lacking == "graph-launches" else ""
+    return [_option(*LACKS[lacking], by_code[lacking] + how)]
 
 
 def tells_nothing(wall_us: float, launches: float, times: Sequence[HostTime]) -> bool:

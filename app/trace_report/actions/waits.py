@@ -37,9 +37,10 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
 
 
 def overlap(step: Step) -> list[Option]:
-    """Communication while nothing is computed, and waiting for it. Bounded by what could hide it."""
+    """Communication while nothing is computed, and waiting for it. Bounded by what could hide it; where the GPU waits
+    longer for launches, communication that ends sooner only makes those gaps longer."""
     exposed = step.parts["communication_us"] + step.parts["idle_communication_us"]
-    if exposed < WORTH * step.parts["wall_us"]:
+    if exposed < max(WORTH * step.parts["wall_us"], step.parts["idle_launch_us"]):
         return []
     most = min(exposed, step.parts["kernels_us"])
     return [

@@ -61,11 +61,12 @@ def whole_model(step: Step, blockers: Sequence[Blocker]) -> list[Option]:
         return _graphs(step, {}, blockers)
     launches = {i: _launches(step.regions[i]) for i in time}
     mode = TUNED_ALONE if _mostly_tuned(step, time) else "default"
-    argument = f', mode="{mode}"' if mode != "default" else ""
+    varies = sizes_vary(step)
+    argument = (f', mode="{mode}"' if mode != "default" else "") + (", dynamic=True" if varies else "")
     because = f"fuses what {count(len(time), 'region')} of the step do{'es' if len(time) == 1 else ''}"
     compiled = Option(
         COMPILE, "compile", mode, _title(step), f"model = torch.compile(model{argument})",
-        because + _breaks(blockers),
+        because + (VARIES if varies else "") + _breaks(blockers),
         {"kind": "predicted", "text": "from the sum over its regions, of which whole models take 1.0 to 1.25 times"},
         Change(time=time, launches=launches), tuple(time),
     )  # fmt: skip
@@ -77,6 +78,17 @@ def _launches(region: AnyRegion) -> Left:
     compiled alone, as it goes into the kernel of what reads it."""
     left = launches_left(region, "compile")
     return Left(left.low, ACROSS * left.mid, 0.0) if region.get("kind") == "pointwise" else left
+
+
+OFTEN = 0.05
+"""Of the regions' time, what has another size in every step, from which the step has."""
+VARIES = "; sizes change from step to step: dynamic=True keeps one program for all, a CUDA graph would be one for each"
+
+
+def sizes_vary(step: Step) -> bool:
+    """Whether sizes change from step to step: regions of which each size occurs in some of the recorded steps only."""
+    varying = [r for r in step.regions if len(s := r.get("shapes") or ()) >= 3 and all(b["calls"] < 1.0 for b in s)]
+    return sum(map(busy_us, varying)) > OFTEN * sum(map(busy_us, step.regions))
 
 
 def _title(step: Step) -> str:
@@ -96,10 +108,10 @@ def _breaks(blockers: Sequence[Blocker]) -> str:
 def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> list[Option]:
     """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain."""
     parts = step.parts
-    if parts["idle_launch_us"] < WAITS_FOR_LAUNCHES * parts["wall_us"]:
+    if parts["idle_launch_us"] < WAITS_FOR_LAUNCHES * parts["wall_us"] or sizes_vary(step):
         return []
     inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
-    broken = any(b["effect"] == "break" for b in blockers)
+    broken = any(b["effect"] in ("break", "recompile") for b in blockers)
     surely = frozenset(i for i in inside if i in time or _mode(step.regions[i]) == GRAPH_MODE)
     share = parts["idle_launch_us"] / parts["wall_us"]
     by_host = 1 - step.pace["gpu_us"] / parts["wall_us"]

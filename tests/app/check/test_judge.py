@@ -306,6 +306,16 @@ def test_an_option_for_the_whole_step_is_found_once_and_by_what_it_saves() -> No
     assert [f["region"] for f in new["errors"]] == ["Do bf16", "Do sync"]
 
 
+def test_what_a_baseline_does_not_tell_is_not_new() -> None:
+    subject = trace(region(), actions=[action()])
+    only = {"level": "error", "new_only": True}
+    old = trace(region())
+    assert against(old, subject, step_option=only)["outcome"] == "unmeasured"
+    unread = Subject("before.json", "trace", error="cut off")
+    assert against(unread, subject, step_option=only)["outcome"] == "unmeasured"
+    assert against(trace(region(), actions=[]), subject, step_option=only)["outcome"] == "failed"
+
+
 def test_an_option_keeps_its_fingerprint_while_its_title_counts_otherwise() -> None:
     reports = [judge(config(step_option="error"), [trace(actions=[action(title=t)])]) for t in ("2 waits", "3 waits")]
     first, second = (report["errors"][0]["fingerprints"] for report in reports)

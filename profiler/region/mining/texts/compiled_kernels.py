@@ -75,7 +75,8 @@ def write_compiled(part: Part) -> tuple[str, Sequence[str]]:
 
 
 def write_attention(part: Part) -> tuple[str, Sequence[str]]:
-    """The same of two products with a compiled softmax between them; what its scores are divided by is assumed."""
+    """The same of two products with a compiled softmax between them; what its scores are divided by is
+    assumed: the root of a head's length."""
     product, softmax, other = part.units
     present, operands = operations_of(softmax.name), _operands(softmax)
     if present is None or operands is None or (text := _softmax(present, operands)) is None:
@@ -88,7 +89,7 @@ def write_attention(part: Part) -> tuple[str, Sequence[str]]:
     heads = [_declare(n, s, (*batch, *s.dims[1:])) for n, s in (("q", q), ("k", k), ("v", v))]
     lines = text.splitlines()
     bias = [line for line in lines if line.startswith("bias:")]
-    value = lines[-2].removeprefix("y = ")
+    value = lines[-2].removeprefix("y = ").replace(repr(FACTOR), repr(round(math.sqrt(q.dims[-1]), 6)))
     return "\n".join([*heads, *bias, "scores = q @ k", f"p = {value}", "y = p @ v", "return y"]) + "\n", [NOTE]
 
 

@@ -141,3 +141,27 @@ def test_precision_and_fusion_take_off_other_parts_of_a_region() -> None:
     assert step is not None
     fused, narrow = (Change(time={0: Left(x, x, x)}) for x in (0.6, 0.7))
     assert after(step, [fused, narrow], "mid")[0] == pytest.approx(300.0)
+
+
+def test_where_sizes_change_from_step_to_step_no_graph_is_promised() -> None:
+    actions = {a["id"]: a for a in reported("bert_train_varlen_fp16_eager.json.gz")["actions"]}
+    assert "cuda-graphs" not in actions
+    assert "dynamic=True" in actions["compile-model"]["call"]
+    assert "sizes change" in actions["compile-model"]["because"]
+    assert "cuda-graphs" in {a["id"] for a in reported("t5_train_autocast_eager.json.gz")["actions"]}
+
+
+def test_graphs_that_save_little_more_than_fusion_stand_in_its_place() -> None:
+    stands = {a["id"]: a["instead_of"] for a in reported("llama_prefill_bf16_eager.json.gz")["actions"]}
+    assert (stands["compile-model"], stands["cuda-graphs"]) == ("", "compile-model")
+
+
+def test_communication_that_ends_sooner_saves_nothing_where_launches_are_later() -> None:
+    titles = [a["title"] for a in reported("hta_nccl.json.gz")["actions"]]
+    assert not any("communication" in title for title in titles)
+    assert any("communication" in a["title"] for a in reported("hta_trace_diff_control.json.gz")["actions"])
+
+
+def test_attention_in_compiled_code_is_not_to_be_compiled_again() -> None:
+    actions = reported("handrolled_blocks_bf16_compiled.json.gz")["actions"]
+    assert [a["tool"] for a in actions] == ["library"]

@@ -54,7 +54,7 @@ def test_what_the_trace_lacks_comes_first_only_where_nothing_can_be_predicted() 
         ("hta_alexnet.json.gz", "Record a steady step"),
         ("hta_mi250_minitoy.json.gz", "Record a steady step"),
         ("tl_vllm_decode_full_capture.json.gz", "Record a step that replays the graph"),
-        ("handrolled_blocks_bf16_cudagraph.json.gz", "Record again with what the CPU does"),
+        ("handrolled_blocks_bf16_cudagraph.json.gz", "Record the step without its CUDA graph too"),
         ("tl_mi210_gpu_only.json.gz", "Record again with what the CPU does"),
         ("handrolled_blocks_noshapes.json.gz", "Record again with shapes"),
     ],

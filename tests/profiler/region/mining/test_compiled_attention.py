@@ -61,6 +61,6 @@ def test_the_recorded_one_has_a_text_that_computes_attention() -> None:
         for s in ((4, 16, 16, 128), (4, 16, 128, 16), (4, 16, 16, 128), (16, 16, 16))
     )
     expected = torch.nn.functional.scaled_dot_product_attention(
-        q, k.mT, v, attn_mask=bias.expand(4, -1, -1, -1), scale=0.125
+        q, k.mT, v, attn_mask=bias.expand(4, -1, -1, -1), scale=1 / 11.313708
     )
     assert torch.allclose(run(q, k, v, bias)[0], expected, atol=1e-5)

@@ -62,7 +62,7 @@ WANTS: dict[tuple[str, str], tuple[Want, ...]] = {
         Want("GEMM", "linear", 0.15, text=False),
     ),
     ("*_compiled", "`triton_poi/red/per_fused_*`"): (
-        Want("attention by hand", share=0.4, where="handrolled*", holds="p = softmax(scores / 8.0 + bias, dim=-1)"),
+        Want("attention by hand", share=0.4, where="handrolled*", holds="softmax(scores / 11.313708 + bias, dim=-1)"),
         Want("torch.compile kernel triton_poi_.*_gelu_mul.*", share=0.04, text=False, where="handrolled*"),
         Want("torch.compile kernel triton_(poi|red|per)_fused_.*", share=0.1, text=None),
         Want("GEMM", "mm", 0.15),

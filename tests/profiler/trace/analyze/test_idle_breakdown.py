@@ -109,7 +109,7 @@ def test_gaps_of_some_us_between_queued_kernels_stay_the_devices_while_the_host_
 
 
 def test_the_half_second_that_sglang_stood_in_a_copy_is_the_batch_before_and_no_time_of_this_one() -> None:
-    """A host that stands in a copy waits for the GPU; nothing that was recorded ran there, so what ran was not recorded:
+    """A host that stands in a copy waits for the GPU; nothing recorded ran there, so what ran was not recorded:
     the batch before, which SGLang's scheduler launches ahead."""
     trace = real("tl_sglang_prefilldecode.json.gz")
     document = loaded("tl_sglang_prefilldecode.json.gz")
