@@ -255,7 +255,7 @@ class TraceFigures(TypedDict):
     device: as the trace names it; estimates_for: the device of the table that advice is for. backward_time_us: of the
     step; paired_backward_share: what of it stands with its forward. rests: with the regions' shares theirs add up to 1.
     companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
-    host_times: what the host does while the GPU waits for it, the longest first.
+    host_times: what the host does while the GPU waits for it, the longest first. compute_capability: of an NVIDIA GPU.
     """
 
     name: str
@@ -286,6 +286,7 @@ class TraceFigures(TypedDict):
     compile_obstacles: NotRequired[list[Obstacle]]
     pace: NotRequired[Pace | None]
     host_times: NotRequired[list[HostTime]]
+    compute_capability: NotRequired[str | None]
     group: NotRequired[str | None]
     companions: NotRequired[dict[str, str]]
     where: NotRequired[Breakdown | None]

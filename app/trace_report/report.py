@@ -304,6 +304,7 @@ def trace_json(
         "backward_time_us": mining.backward_time_us,
         "paired_backward_share": mining.paired_backward_share,
         "host_times": host,
+        "compute_capability": ".".join(map(str, trace.capability)) if trace.capability else None,
         "compile_obstacles": [blocker_json(o) for o in blockers],
         "regions": regions,
     }  # fmt: skip

@@ -149,6 +149,7 @@ class Trace:
     syncs: Annotations | None = None  # runtime calls in which the host waits for the GPU (columns.HOST_WAITS)
     # Ops that are one launch by torch.compile's runner of Triton kernels: name -> file of the source ("" where absent).
     triton_files: Mapping[str, str] = field(default_factory=dict)
+    capability: tuple[int, int] | None = None  # of an NVIDIA GPU: (6, 0) is compute capability 6.0
     damage: Damage = Damage.NONE  # of the gzip file, which was read to its end all the same
     device_told_by: str = ""  # what the device was known by, where not by its name
 

@@ -14,6 +14,8 @@ from profiler.hardware import find_device
 
 OF_REGIONS_ALONE = 0.8
 """Of what regions save that are compiled alone, what compiling the whole model must save to be told instead."""
+FIRST_OF_TRITON = 7.0
+"""Compute capability of the oldest GPUs that Triton, and so torch.compile, writes kernels for."""
 GRAPHS_WORTH = 0.03
 """Of the step, what CUDA graphs must save beyond fusion: they want static sizes and addresses."""
 WORTH = 0.005
@@ -92,9 +94,14 @@ def _adds_us(step: Step, ranked: Sequence[Priced]) -> list[float | None]:
 
 def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     blockers = trace.get("compile_obstacles") or []
-    whole = _one_counted(step, whole_step.whole_model(step, blockers))
-    within = whole_step.places([o for o in whole if o.counted])
-    options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
+    if float(trace.get("compute_capability") or FIRST_OF_TRITON) < FIRST_OF_TRITON:
+        whole = whole_step.graphs_alone(step)
+        alone = regions.of_regions(step, whole_step.places(whole), graphs=True)
+        options = [*whole, *(o for o in alone if o.tool not in ("compile", "triton"))]
+    else:
+        whole = _one_counted(step, whole_step.whole_model(step, blockers))
+        within = whole_step.places([o for o in whole if o.counted])
+        options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
     device = find_device(trace.get("estimates_for") or "")
     if device is not None:
         options += precision.precisions(step, device)

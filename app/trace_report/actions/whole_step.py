@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.trace_report.actions.model import Blocker, Option, advised_left, alternative_left, launches_left
 from app.trace_report.step_model import ENDS, AnyRegion, Change, Left, Step, busy_us
@@ -129,6 +130,13 @@ def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> l
             Change(time=time, captured=frozenset() if broken else surely, at_best=inside), tuple(sorted(inside)),
         )
     ]  # fmt: skip
+
+
+def graphs_alone(step: Step) -> list[Option]:
+    """CUDA graphs of the modules as they are, for a GPU that torch.compile writes no kernels for."""
+    call = "model = torch.cuda.make_graphed_callables(model, (x,))"
+    title = "Capture the model as CUDA graphs, as it is"
+    return [replace(o, title=title, call=call, mode="graphs") for o in _graphs(step, {}, ())]
 
 
 def _advises_compile(region: AnyRegion) -> bool:

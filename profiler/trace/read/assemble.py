@@ -81,6 +81,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
         notes=(),
         syncs=_syncs(columns.syncs, clock),
         triton_files=columns.tables.triton_files,
+        capability=_capability(header),
         damage=damage,
     )
     disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
@@ -304,6 +305,12 @@ def _properties(told: DeviceProperties) -> Properties:
 
     capability = (number(told.major), number(told.minor))
     return Properties(capability, number(told.processors), number(told.warp_size), number(told.memory_bytes))
+
+
+def _capability(header: Header) -> tuple[int, int] | None:
+    """Of the first GPU, where it is NVIDIA's by its warps of 32."""
+    told = [_properties(properties) for properties in header.devices or ()][:1]
+    return next((p.capability for p in told if p.warp_size == 32 and p.capability[0] > 0), None)
 
 
 def _rank(header: Header) -> int | None:

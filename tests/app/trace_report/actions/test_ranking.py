@@ -165,3 +165,13 @@ def test_communication_that_ends_sooner_saves_nothing_where_launches_are_later()
 def test_attention_in_compiled_code_is_not_to_be_compiled_again() -> None:
     actions = reported("handrolled_blocks_bf16_compiled.json.gz")["actions"]
     assert [a["tool"] for a in actions] == ["library"]
+
+
+def test_a_gpu_that_triton_does_not_know_is_not_told_to_compile() -> None:
+    """A Quadro GP100: compute capability 6.0."""
+    answer = reported("hta_step_based_trace_2543932.json.gz")
+    assert answer["compute_capability"] == "6.0"
+    graphs, *others = answer["actions"]
+    assert "make_graphed_callables" in graphs["call"]
+    assert not {"compile", "triton"} & {a["tool"] for a in others}
+    assert "torch.compile" not in graphs["call"]
