@@ -21,6 +21,7 @@ from app.archive import record_store
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
 from app.check.toml_bounds import MAX_CHARS
 from app.check.toml_keys import line_of
+from app.cli.inputs import InputError, is_trace, unpacked_alone
 from app.cli.options import given_path
 from app.exit_status import UNMEASURED
 from app.thresholds import ThresholdError, thresholds_in_force
@@ -45,8 +46,8 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     about = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
     check = commands.add_parser("check", help=about, description=about[0].upper() + about[1:] + ".")
     check.error = MethodType(usage_error, check)  # type: ignore[method-assign]
-    check.add_argument("files", metavar="TRACE|REGION", nargs="*", help="traces (.json, .json.gz) and regions' texts;"
-                       " none where the configuration names kernels")  # fmt: skip
+    check.add_argument("files", metavar="TRACE|REGION", nargs="*", help="traces (.json, .json.gz, or alone in a"
+                       " .zip) and regions' texts; none where the configuration names kernels")  # fmt: skip
     check.add_argument("--baseline", type=given_path, metavar="TRACE", help="the same step before the change")
     check.add_argument(
         "--config", type=given_path, metavar="FILE", help=f"assertions; {FILE} where it is there (docs/ci.md)"
@@ -80,7 +81,7 @@ def _check(arguments: argparse.Namespace) -> int:
         report = _report(arguments, config)
     except (ConfigError, DeviceUnknownError) as error:
         return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
-    except (RegionError, ThresholdError) as error:
+    except (InputError, RegionError, ThresholdError) as error:
         return _wrong(str(error))
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
@@ -129,24 +130,25 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def _report(arguments: argparse.Namespace, config: Config) -> Report:
-    from app.check.run import check_config, is_trace
+    from app.check.run import check_config
 
     files = [Path(file) for file in arguments.files]
     baseline: Path | None = arguments.baseline
+    for path in (*files, *([baseline] if baseline else [])):
+        path.open("rb").close()  # a file that is not there is a mistake, no trace that cannot be read
     traces = [file for file in files if is_trace(file)]
     if baseline is not None and len(traces) != 1:
         raise ConfigError("", "--baseline goes with one trace")
-    for path in (*files, *([baseline] if baseline else [])):
-        path.open("rb").close()  # a file that is not there is a mistake, no trace that cannot be read
-    request: CheckTask = {
-        "sources": [_source(name, file) for name, file in zip(_names(files), files, strict=True)],
-        "baseline": {"name": baseline.name, "path": str(baseline)} if baseline else None,
-        "thresholds": asdict(thresholds_in_force()),
-        "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
-    }
     file: Path = arguments.config or Path(FILE)
     try:
-        return check_config(config, request, folder=file.parent, on_progress=_show_progress)
+        with unpacked_alone([*files, *([baseline] if baseline else [])]) as places:
+            request: CheckTask = {
+                "sources": [_source(name, place) for name, place in zip(_names(files), places, strict=False)],
+                "baseline": {"name": baseline.name, "path": str(places[-1])} if baseline else None,
+                "thresholds": asdict(thresholds_in_force()),
+                "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
+            }
+            return check_config(config, request, folder=file.parent, on_progress=_show_progress)
     except ConfigError as error:
         with file.open(encoding="utf-8") as opened:
             line = line_of(opened.read(MAX_CHARS), error.key)
@@ -154,8 +156,6 @@ def _report(arguments: argparse.Namespace, config: Config) -> Report:
 
 
 def _source(name: str, file: Path) -> CheckSource:
-    from app.check.run import is_trace
-
     if is_trace(file):
         return {"name": name, "path": str(file)}
     return {"name": name, "text": file.read_text(encoding="utf-8", errors="replace")}

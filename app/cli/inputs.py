@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -51,23 +51,54 @@ def is_trace(path: Path) -> bool:
 def unpacked(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """The files, and for archives of several traces, or zip archives, the traces inside in their places: files of a
     folder that is removed in the end. Raises InputError."""
-    from profiler.trace.read.limits import Limits
-    from profiler.trace.read.members import is_archive, is_zip, traces_in
+    with TemporaryDirectory(prefix="tritonworthy-") as folder:
+        files: list[Path] = []
+        for number, path in enumerate(paths):
+            with _trace_errors(path):
+                files += _inside(path, Path(folder) / str(number)) or [path]
+        yield files
+
+
+@contextmanager
+def unpacked_alone(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """One file for each: the trace inside, for zip archives of one. A damaged archive stays itself, for its reader.
+
+    Raises InputError for an archive of several traces.
+    """
+    from profiler.trace.errors import TraceError
 
     with TemporaryDirectory(prefix="tritonworthy-") as folder:
         files: list[Path] = []
         for number, path in enumerate(paths):
-            made: list[Path] = []
-            if path != Path("-") and path.is_file() and is_archive(path):
-                with _trace_errors(path):
-                    for name, content in traces_in(path, Limits()):
-                        place = Path(folder) / str(number) / str(len(made)) / name
-                        place.parent.mkdir(parents=True)
-                        with place.open("wb") as file:
-                            file.writelines(content)
-                        made.append(place)
-            files += made if len(made) > 1 or (made and is_zip(path)) else [path]
+            inside: list[Path] = []
+            with _trace_errors(path), suppress(TraceError):
+                inside = _inside(path, Path(folder) / str(number))
+            if len(inside) > 1:
+                names = ", ".join(file.name for file in inside)
+                raise InputError(f"{path}: holds several traces ({names}), and this command takes one at a time")
+            files += inside or [path]
         yield files
+
+
+def _inside(path: Path, folder: Path) -> list[Path]:
+    """The traces of an archive as files in a folder; [] for what is none, and for a tar that can be read as it is.
+
+    Raises TraceError, OSError.
+    """
+    from profiler.trace.read.limits import Limits
+    from profiler.trace.read.members import is_archive, is_zip, traces_in
+
+    if path == Path("-") or not path.is_file() or not is_archive(path):
+        return []
+    made: list[Path] = []
+    strays: list[str] = []
+    for name, content in traces_in(path, Limits(), strays):
+        place = folder / str(len(made)) / name
+        place.parent.mkdir(parents=True)
+        with place.open("wb") as file:
+            file.writelines(content)
+        made.append(place)
+    return made if len(made) > 1 or (made and (strays or is_zip(path))) else []
 
 
 def read_trace(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.archive import record_store
 from app.cli.advise import advise_region
-from app.cli.inputs import is_trace, read_text, read_trace
+from app.cli.inputs import is_trace, read_text, read_trace, unpacked_alone
 from app.cli.options import given_path, workload_options
 from app.objects.region import RegionBody
 from app.objects.trace import TraceBody
@@ -29,7 +29,9 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Writes what the page of a trace or a region shows, charts and numbers, into one file: no script,"
         " nothing to load. A region's has the archive's nearest measurement.",
     )
-    report.add_argument("file", metavar="FILE", help="a trace (.json, .json.gz), a region's text, or - for stdin")
+    report.add_argument(
+        "file", metavar="FILE", help="a trace (.json, .json.gz, or alone in a .zip), a region's text, or - for stdin"
+    )
     report.add_argument("--out", type=given_path, metavar="PATH", help="by default the file's name with .html")
     workload_options(report)
     report.set_defaults(run=_report)
@@ -62,5 +64,6 @@ def _report(arguments: argparse.Namespace) -> int:
 def _advise(arguments: argparse.Namespace) -> tuple[TraceBody, None] | tuple[None, RegionBody]:
     """What is written down: a trace with its regions, else one region."""
     if arguments.file != "-" and is_trace(Path(arguments.file)):
-        return read_trace(Path(arguments.file)), None
+        with unpacked_alone([Path(arguments.file)]) as files:
+            return read_trace(files[0]), None
     return None, advise_region(arguments, read_text(arguments.file))

@@ -150,6 +150,10 @@ def _too_large(settings: Settings) -> Problem:
     return Problem(413, "upload-too-large", "", f"An upload may have at most {settings.max_upload_bytes} bytes.")
 
 
+def _too_many() -> Problem:
+    return Problem(422, "too-many-files", "", f"At most {MAX_FILES} traces in one upload, please.")
+
+
 def _disk_full(error: OSError) -> Problem:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return Problem(507, "disk-full", "", "There is no room left for uploads on this server.")
@@ -303,7 +307,10 @@ class _Taken:
             if part.field != TRACE_FIELD:
                 companions[part.field] = upload
             elif file.size:
-                traces += self._members(upload) or [upload]
+                sent = len(traces) - (self.first is not None)
+                traces += self._members(upload, MAX_FILES - sent) or [upload]
+                if len(traces) - (self.first is not None) > MAX_FILES:
+                    raise _too_many()
             else:
                 raise Problem(422, "trace-empty", "The trace cannot be read", "The upload is empty.")
         if not traces:
@@ -313,18 +320,21 @@ class _Taken:
         fields = {key: value.decode("utf-8", "replace").strip() for key, value in self.fields.items()}
         return Received(tuple(traces), companions, {key: value for key, value in fields.items() if value})
 
-    def _members(self, upload: Upload) -> list[Upload]:
-        """The traces of an archive as files of their own, in its place; [] for what is none.
+    def _members(self, upload: Upload, room: int) -> list[Upload]:
+        """The traces of an archive, at most `room`, as files of their own in its place; [] for what is none.
 
-        A tar of one trace stays as it was sent, and one that breaks off before its second: the reader reads both, and
-        says what it found.
+        A tar of one trace and no other .json stays as it was sent, and one that breaks off before its second trace: the
+        reader reads both, and says what it found.
         """
         if not is_archive(upload.path):
             return []
         limits = Limits(max_bytes=self.settings.max_uncompressed_bytes)
+        begun, strays = len(self.files), list[str]()
         made: list[Upload] = []
         try:
-            for name, content in traces_in(upload.path, limits):
+            for name, content in traces_in(upload.path, limits, strays):
+                if len(made) == room:
+                    raise _too_many()
                 file = _File(self.path.with_name(new_id()), self.settings)
                 self.files.append((Part(TRACE_FIELD, name), file))
                 for data in content:
@@ -332,16 +342,18 @@ class _Taken:
                 file.close()
                 _refuse_bomb(file)
                 made.append(Upload(file.path, display_name(name), file.digest.hexdigest(), file.size))
+            whole = True
         except TraceError as error:
-            if len(made) > 1 or error.code == "trace-too-large":
+            if len(made) > 1 or error.code == "trace-too-large" or is_zip(upload.path):
                 status = 413 if error.code == "trace-too-large" else 422
                 raise Problem(status, error.code, "", error.message, remedy=error.remedy) from None
-            made = made[:1]
-        if len(made) > 1 or (made and is_zip(upload.path)):
+            whole = False
+        if len(made) > 1 or (made and whole and (strays or is_zip(upload.path))):
             upload.path.unlink()
             return [replace(made[0], name=upload.name)] if len(made) == 1 else made
-        for one in made:
-            one.path.unlink()
+        for _, file in self.files[begun:]:
+            file.drop()
+        del self.files[begun:]
         return []
 
     def drop(self) -> None:

@@ -1,18 +1,21 @@
 """The traces inside a tar or zip archive, such as those of one job's ranks, each as gzip bytes of its own.
 
-Python's own `tarfile` (as a stream) and `zipfile` read the archives. No name of a member is ever a path here: members
+`tape` and Python's own `zipfile` read the archives. No name of a member is ever a path here: members
 are handed on as (name, bytes), and whoever keeps them says where.
 """
 
 from __future__ import annotations
 
+import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
 from isal import igzip, isal_zlib
 
@@ -20,13 +23,27 @@ from profiler.trace.errors import TraceError
 from profiler.trace.read.archive import is_tar
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
+from profiler.trace.read.tape import files_on
 
 ZIP = b"PK\x03\x04"
 MAX_TRACES = 64
 _TRACES = (".json", ".json.gz")
 _NO_TRACES = (".et.json", ".et.json.gz")
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, RuntimeError, NotImplementedError)
-"""What the libraries raise on archives that are damaged, encrypted or packed in a way that they do not know."""
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, isal_zlib.error, lzma.LZMAError, struct.error,
+    RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError,
+)  # fmt: skip
+"""What the libraries raise on archives that are damaged, encrypted or packed in a way that they do not know: of a zip
+whose names are not UTF-8, or empty, ValueError and IndexError as well."""
+
+_PACKINGS = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA"}
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
+_KEYS = (b'"traceEvents"', b'"deviceProperties"')
+"""One of them is in the first chunk of every trace that torch.profiler writes: the second stands before the events."""
+
+
+class _Content(Protocol):
+    def read(self, count: int, /) -> bytes: ...
 
 
 def is_archive(path: Path) -> bool:
@@ -47,24 +64,22 @@ def is_zip(path: Path) -> bool:
         return file.read(len(ZIP)) == ZIP
 
 
-def traces_in(path: Path, limits: Limits) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """(name, gzip bytes in chunks) of every .json and .json.gz of an archive, in its order. Take each before the next.
+def traces_in(
+    path: Path, limits: Limits, strays: list[str] | None = None
+) -> Iterator[tuple[str, Iterator[bytes]]]:  # fmt: skip
+    """(name, gzip bytes in chunks) of every trace of an archive, in its order. Take each before the next.
 
-    Raises TraceError where the archive breaks off or cannot be unpacked, has more than MAX_TRACES of them, or more
-    bytes than a trace may have.
+    Traces are what is called .json or .json.gz and begins like one; strays: takes the names of the others of these,
+    such as config.json. Raises TraceError where the archive breaks off or cannot be unpacked, has more than MAX_TRACES,
+    or more bytes than a trace may have.
     """
     size = path.stat().st_size
     members = _zipped(path) if is_zip(path) else _taped(path, limits)
     total = taken = 0
     try:
         for name, content in members:
-            taken += 1
-            if taken > MAX_TRACES:
-                raise TraceError(
-                    "trace-too-large", f"The archive holds more than {MAX_TRACES} traces.", "Give fewer ranks at once."
-                )
 
-            def chunks(content: IO[bytes] = content, whole: int = taken - 1) -> Iterator[bytes]:
+            def chunks(content: _Content = content, whole: int = taken) -> Iterator[bytes]:
                 nonlocal total
                 try:
                     while data := content.read(CHUNK_BYTES):
@@ -74,15 +89,37 @@ def traces_in(path: Path, limits: Limits) -> Iterator[tuple[str, Iterator[bytes]
                 except _BROKEN as error:
                     raise _breaks_off(whole, error) from error
 
-            yield name, _packed(chunks())
+            rest = chunks()
+            first = next(rest, b"")
+            if not _begins_as_trace(first):
+                if strays is not None:
+                    strays.append(name)
+                continue
+            taken += 1
+            if taken > MAX_TRACES:
+                raise TraceError(
+                    "trace-too-large", f"The archive holds more than {MAX_TRACES} traces.", "Give fewer ranks at once."
+                )
+            yield name, _packed(first, rest)
     except _BROKEN as error:
         raise _breaks_off(taken, error) from error
 
 
+def _begins_as_trace(first: bytes) -> bool:
+    """By the first bytes of a file, which may be gzip. Gzip that cannot be unpacked counts: its reader says so."""
+    if first.startswith(GZIP):
+        try:
+            first = isal_zlib.decompressobj(wbits=31).decompress(first, CHUNK_BYTES)
+        except isal_zlib.error:
+            return True
+    return first.lstrip(_BLANKS).startswith(b"[") or any(key in first for key in _KEYS)
+
+
 def _breaks_off(taken: int, error: Exception) -> TraceError:
+    behind = f" behind its {taken} first trace{'s' * (taken != 1)}" if taken else ""
     return TraceError(
         "trace-truncated",
-        f"The archive cannot be unpacked behind its {taken} first trace{'s' * (taken != 1)}: {error}.",
+        f"The archive cannot be unpacked{behind}: {error}.",
         "Copy it again, or give the .json or .json.gz files themselves.",
     )
 
@@ -99,30 +136,39 @@ def _check(total: int, size: int, limits: Limits) -> None:
 
 
 def _wanted(name: str) -> str:
-    """The last part of a member's name where it is a trace; "" for what is none, such as macOS's second files."""
-    base = name.replace("\\", "/").rsplit("/", 1)[-1]
+    """The last part of a member's name where it may be a trace; "" for others, such as macOS's second files."""
+    base = name.replace("\\", "/").rsplit("/", 1)[-1].replace("\0", "")
     lower = base.lower()
     return base if lower.endswith(_TRACES) and not lower.endswith(_NO_TRACES) and not base.startswith("._") else ""
 
 
-def _zipped(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _zipped(path: Path) -> Iterator[tuple[str, _Content]]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            if not info.is_dir() and (name := _wanted(info.filename)):
+            if name := _wanted(info.filename):
+                _check_packing(info)
                 with archive.open(info) as content:
                     yield name, content
 
 
-def _taped(path: Path, limits: Limits) -> Iterator[tuple[str, IO[bytes]]]:
+def _check_packing(info: zipfile.ZipInfo) -> None:
+    """Raises TraceError for what zipfile unpacks whole, however little is asked for."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        packing = _PACKINGS.get(info.compress_type, f"method {info.compress_type}")
+        raise TraceError(
+            "trace-not-a-trace",
+            f"A trace in the archive is packed with {packing}, which is not unpacked here.",
+            "Pack it with deflate, which zip does unless told otherwise, or give the .json or .json.gz files.",
+        )
+
+
+def _taped(path: Path, limits: Limits) -> Iterator[tuple[str, _Content]]:
     with path.open("rb") as file:
         packed = file.read(len(GZIP)) == GZIP
-    opened: IO[bytes] = _gunzip(path) if packed else path.open("rb")
-    counted = cast("IO[bytes]", _Counted(opened, path.stat().st_size, limits))
-    with opened, tarfile.open(fileobj=counted, mode="r|") as tape:
-        for member in tape:
-            content = tape.extractfile(member) if member.isreg() and (name := _wanted(member.name)) else None
-            if content is not None:
-                yield name, content
+    with _gunzip(path) if packed else path.open("rb") as opened:
+        for name, content in files_on(_Counted(opened, path.stat().st_size, limits)):
+            if wanted := _wanted(name):
+                yield wanted, content
 
 
 def _gunzip(path: Path) -> IO[bytes]:
@@ -135,24 +181,21 @@ class _Counted:
     def __init__(self, file: IO[bytes], size: int, limits: Limits) -> None:
         self._file, self._size, self._limits, self._total = file, size, limits, 0
 
-    def read(self, count: int = -1) -> bytes:
+    def read(self, count: int, /) -> bytes:
         data = self._file.read(count)
         self._total += len(data)
         _check(self._total, self._size, self._limits)
         return data
 
 
-def _packed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _packed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     """The same as gzip; what is gzip stays as it is."""
-    first = next(chunks, b"")
     if first.startswith(GZIP):
         yield first
-        yield from chunks
+        yield from rest
         return
     packer = isal_zlib.compressobj(level=1, wbits=31)
-    if data := packer.compress(first):
-        yield data
-    for chunk in chunks:
+    for chunk in chain((first,), rest):
         if data := packer.compress(chunk):
             yield data
     yield packer.flush()

@@ -341,3 +341,42 @@ def test_an_archive_of_several_ranks_is_advised_on_as_its_files(
     path.write_bytes(path.read_bytes()[:-40] if kind == "zip" else path.read_bytes()[: path.stat().st_size // 2])
     assert cli.main(["advise", str(path), "--oracle", "off"]) == 1
     assert "archive" in capsys.readouterr().err
+
+
+def test_a_zip_of_one_trace_is_checked_and_reported_on_as_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = rank_file(tmp_path, 0, 500.0)
+    Path("one.zip").write_bytes(zipped({"job/rank0.json": trace.read_bytes(), "config.json": b"{}"}))
+    subjects = []
+    for file in (str(trace), "one.zip"):
+        assert cli.main(["check", file, "--baseline", file, "--format", "json"]) == 0
+        subjects.append(json.loads(capsys.readouterr().out)["subjects"])
+    assert subjects[1][0]["name"] == "one.zip"
+    assert [{**s, "name": trace.name} for s in subjects[1]] == subjects[0]
+    assert cli.main(["report", "one.zip"]) == 0
+    assert "<html" in Path("one.html").read_text()
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_check_and_report_take_one_trace_at_a_time_and_say_which_there_are(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {f"rank{r}.json": rank_file(tmp_path, r, us).read_bytes() for r, us in ((0, 500.0), (1, 850.0))}
+    Path(f"job.{kind}").write_bytes(archive(files) if kind == "tar.gz" else zipped(files))
+    for command, status in (("check", 3), ("report", 1)):
+        assert cli.main([command, f"job.{kind}"]) == status
+        said = capsys.readouterr().err
+        assert "one at a time" in said
+        assert "rank0.json, rank1.json" in said
+
+
+def test_check_of_a_damaged_zip_is_unmeasured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cut.zip").write_bytes(zipped({"rank0.json": rank_file(tmp_path, 0, 500.0).read_bytes()})[:-40])
+    assert cli.main(["check", "cut.zip"]) == 2
+    assert "zip archive" in capsys.readouterr().out

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import random
 import socket
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
+from app.errors import Problem
 from app.requests import uploads
 from app.requests.uploads import display_name
 from app.settings import Settings
 from app.storage.database import new_id
 from tests.app.web.conftest import Serving, serving
+from tests.profiler.trace.read.test_archive import archive
+from tests.profiler.trace.read.test_members import zipped
 
 BODY = b'{"traceEvents": []}'
 LIMIT = 200_000
@@ -264,3 +269,62 @@ def test_of_a_form_with_many_files_one_is_open_at_a_time(tmp_path: Path) -> None
         taken.take([uploads.Part(uploads.TRACE_FIELD, f"rank {number}"), b"{}"])
         assert [file.file.closed for _, file in taken.files] == [True] * number + [False]
     assert [trace.size for trace in taken.finish(None).traces] == [2] * 5
+
+
+def taken_of(folder: Path, *files: bytes) -> uploads._Taken:
+    """The files of one form, as they were received."""
+    settings = Settings(data_dir=folder, min_free_disk_bytes=0)
+    settings.make_folders()
+    taken = uploads._Taken(settings.uploads_dir / new_id(), settings, None, uploads.Form())
+    for number, data in enumerate(files):
+        taken.take([uploads.Part(uploads.TRACE_FIELD, f"file {number}"), data])
+    return taken
+
+
+def refusal(taken: uploads._Taken) -> Problem:
+    """What the files are refused with. Nothing of them may stay."""
+    with pytest.raises(Problem) as refused:
+        taken.finish(None)
+    taken.drop()
+    assert list(taken.settings.uploads_dir.iterdir()) == []
+    return refused.value
+
+
+def test_archives_of_one_form_have_no_more_traces_together_than_a_form_has_files(tmp_path: Path) -> None:
+    half = zipped({f"rank{i}.json": BODY for i in range(uploads.MAX_FILES // 2)})
+    assert len(taken_of(tmp_path / "full", half, half).finish(None).traces) == uploads.MAX_FILES
+    for name, more in (("an archive", (half, half, half)), ("a file", (half, half, BODY))):
+        refused = refusal(taken_of(tmp_path / name, *more))
+        assert (refused.status, refused.code) == (422, "too-many-files")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_tape_that_breaks_off_in_its_second_trace_leaves_itself_only(tmp_path: Path, packed: bool) -> None:
+    noise = random.Random(0).randbytes(100_000)
+    data = archive({"rank0.json": BODY, "rank1.json": b"[" + noise}, packed=packed)
+    cut = data[: len(data) - 60_000]
+    taken = taken_of(tmp_path, cut)
+    assert [trace.size for trace in taken.finish(None).traces] == [len(cut)]
+    assert list(taken.settings.uploads_dir.iterdir()) == [taken.path]
+    assert [file.file.closed for _, file in taken.files] == [True]
+
+
+def test_a_zip_whose_second_trace_is_damaged_is_no_single_trace(tmp_path: Path) -> None:
+    noise = random.Random(0).randbytes(100_000)
+    data = bytearray(zipped({"rank0.json": BODY, "rank1.json": b"[" + noise}))
+    data[50_000:50_020] = bytes(20)
+    refused = refusal(taken_of(tmp_path, bytes(data)))
+    assert (refused.status, refused.code) == (422, "trace-truncated")
+
+
+@pytest.mark.parametrize("write", [archive, zipped], ids=["tar.gz", "zip"])
+def test_a_configuration_next_to_a_trace_is_no_rank(tmp_path: Path, write: Callable[[dict[str, bytes]], bytes]) -> None:
+    taken = taken_of(tmp_path, write({"config.json": b'{"lr": 0.1}', "rank0.json": BODY}))
+    (trace,) = taken.finish(None).traces
+    assert gzip.decompress(trace.path.read_bytes()) == BODY
+
+
+def test_a_packing_that_is_not_unpacked_here_is_said(tmp_path: Path) -> None:
+    refused = refusal(taken_of(tmp_path, zipped({"rank0.json": BODY}, zipfile.ZIP_BZIP2)))
+    assert refused.status == 422
+    assert "bzip2" in refused.detail

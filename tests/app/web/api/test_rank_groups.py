@@ -13,7 +13,7 @@ from tests.app.objects.exact import differences
 from tests.app.web.conftest import Serving, serving
 from tests.processes import wait_for
 from tests.profiler.trace.analyze.test_ranks import rank_file
-from tests.profiler.trace.files import TRACES
+from tests.profiler.trace.files import SMALL, TRACES
 from tests.profiler.trace.read.test_archive import archive
 from tests.profiler.trace.read.test_members import zipped
 
@@ -97,7 +97,7 @@ def test_an_archive_of_a_jobs_ranks_reads_as_their_group(real: Serving, tmp_path
 
 def test_an_archive_that_unpacks_to_too_much_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with serving(tmp_path / "small", max_uncompressed_bytes=100_000) as server:
-        data = zipped({f"rank{i}.json": b" " * 60_000 for i in range(3)})
+        data = zipped({f"rank{i}.json": b"[" + b" " * 60_000 for i in range(3)})
         response = server.client.post("/api/v1/traces", content=data)
         assert (response.status_code, response.json()["code"]) == (413, "trace-too-large")
         assert server.files() == []
@@ -108,3 +108,13 @@ def test_a_zip_of_one_trace_is_that_trace_under_the_archives_name(real: Serving,
     form = {"file": ("step.zip", data, "application/zip")}
     trace = real.client.post("/api/v1/traces?wait=60", files=form).json()
     assert (trace["name"], trace["rank"], trace["group"]) == ("step.zip", 7, None)
+
+
+def test_a_damaged_gzip_trace_is_answered_with_what_is_wrong_with_it(real: Serving) -> None:
+    whole = (TRACES / SMALL).read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2 : len(whole) // 2 + 8] = bytes(8)
+    heads = (b"\x1f\x8b", b"\x1f\x8b" + b"\xff" * 100, whole[:10] + b"\xff" * 500)
+    for data, code in ((bytes(damaged), "trace-truncated"), *((head, "trace-bad-gzip") for head in heads)):
+        answer = real.client.post("/api/v1/traces?wait=60&fresh=true", content=data)
+        assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
