@@ -29,8 +29,9 @@ ZIP = b"PK\x03\x04"
 MAX_TRACES = 64
 _TRACES = (".json", ".json.gz")
 _NO_TRACES = (".et.json", ".et.json.gz")
+_IsalError = cast("type[Exception]", isal_zlib.error)  # the stub has an instance
 _BROKEN = (
-    tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, isal_zlib.error, lzma.LZMAError, struct.error,
+    tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, _IsalError, lzma.LZMAError, struct.error,
     RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError,
 )  # fmt: skip
 """What the libraries raise on archives that are damaged, encrypted or packed in a way that they do not know: of a zip
@@ -110,7 +111,7 @@ def _begins_as_trace(first: bytes) -> bool:
     if first.startswith(GZIP):
         try:
             first = isal_zlib.decompressobj(wbits=31).decompress(first, CHUNK_BYTES)
-        except isal_zlib.error:
+        except _IsalError:
             return True
     return first.lstrip(_BLANKS).startswith(b"[") or any(key in first for key in _KEYS)
 
