@@ -1,7 +1,7 @@
 """The files inside a tar archive that is read once, from its beginning to its end, in little memory.
 
-`tarfile` decodes each header here, and reads no archive by itself: it would collect long names and pax headers whole, keep every
-member that it has seen, and compare what a pax header says with patterns whose time grows with its square.
+`tarfile` decodes each header here, and reads no archive by itself: it would collect long names and pax headers whole,
+keep every member that it has seen, and compare what a pax header says with patterns whose time grows with its square.
 """
 
 from __future__ import annotations
