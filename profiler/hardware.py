@@ -35,6 +35,10 @@ class Device:
         return self.measured_copy_rate or self.memory_rate
 
     @property
+    def is_amd(self) -> bool:
+        return self.arch.startswith("gfx")
+
+    @property
     def ceilings_measured(self) -> bool:
         return self.measured_copy_rate is not None
 
@@ -160,10 +164,9 @@ def device_by_properties(properties: Properties) -> Device | None:
 
 
 def _has(device: Device, properties: Properties) -> bool:
-    amd = device.arch.startswith("gfx")
     major, minor = _capability(device.arch)
     return (
-        properties.warp_size == (64 if amd else 32)
+        properties.warp_size == (64 if device.is_amd else 32)
         and properties.capability == (major, minor)
         and properties.processors == device.processors
         and abs(properties.memory_bytes - device.memory_bytes) <= SAME_MEMORY * device.memory_bytes

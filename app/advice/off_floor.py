@@ -58,6 +58,7 @@ class Remedy:
     """What to change: mode as the API has it, words, code, and the operations as they are then; () for no price.
 
     assumes: what the trace does not show and the price goes by: where it is otherwise, nothing may be saved.
+    only_priced: it is told only where its price says that it saves something.
     """
 
     mode: str
@@ -67,6 +68,7 @@ class Remedy:
     call: str
     operations: tuple[Operation, ...] = ()
     assumes: str = ""
+    only_priced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def finding(case: Case) -> Finding | None:
     scalar = bool(SCALAR.search(names)) and not TENSOR.search(names)
     priced = [(r, _left(case, r, rest_us, now_us)) for r in _remedies(case, calls, scalar)]
     known = [(r, left) for r, left in priced if left is not None]
+    priced = [(r, left) for r, left in priced if left is not None or not r.only_priced]
     if not priced:
         return None
     remedy, left = min(known, key=lambda p: p[1].mid) if known else priced[0]
@@ -155,27 +158,85 @@ TUNED = Remedy(
 def _remedies(case: Case, calls: tuple[Operation, ...], scalar: bool) -> Iterator[Remedy]:
     """What may help these calls, what is surest first."""
     yield from _padded_rows(calls)
-    if case.device.arch.startswith("gfx") and all(o.kind == op_kinds.GEMM for o in calls):
+    if case.device.is_amd and all(o.kind == op_kinds.GEMM for o in calls):
         yield TUNED
     yield from _of_attention(calls)
-    yield from _of_convolutions(calls, scalar)
+    yield from _of_convolutions(calls, scalar, AMD if case.device.is_amd else NVIDIA)
 
 
 def _padded_rows(calls: tuple[Operation, ...]) -> Iterator[Remedy]:
     half = tuple(o for o in calls if o.kind == op_kinds.GEMM and o.reads[0].dtype in SIXTEEN_BIT)
-    odd = remedies.odd_sizes(half)
-    if not odd:
-        return
-    size, padded = max(odd.items())
-    sizes = ", ".join(f"{s:,} to {p:,}" for s, p in sorted(odd.items(), reverse=True)[:3])
-    yield Remedy(
-        "padding", f"pad {sizes}",
-        f"rows of {size:,} elements are no multiple of {remedies.ROW_BYTES} bytes, which the fast kernels need",
-        f"Pad {sizes}, a multiple of {remedies.PADDED_TO}: where it is a vocabulary, make embedding and head that "
-        f"large and leave the last {padded - size:,} columns out of the loss",
-        f"weight = F.pad(weight, (0, 0, 0, {padded - size}))  # once, where the model is built: {size} to {padded}",
-        remedies.resized(calls, odd),
-    )  # fmt: skip
+    for where, odd in remedies.odd_sizes(half).items():
+        size, padded = max(odd.items())
+        sizes = ", ".join(f"{s:,} to {p:,}" for s, p in sorted(odd.items(), reverse=True)[:3])
+        do, call, assumes = _padding_words(where, size, padded, sizes)
+        in_batch = where == "batch"
+        call = _pads_of_factors(half, size, padded) if in_batch else call
+        yield Remedy(
+            "padding", f"pad {sizes}",
+            f"rows of {size:,} elements are no multiple of {remedies.ROW_BYTES} bytes, which the fast kernels need",
+            do, call, (remedies.copied_and_resized if in_batch else remedies.resized)(calls, odd), assumes,
+            only_priced=in_batch,
+        )  # fmt: skip
+
+
+def _pads_of_factors(calls: Sequence[Operation], size: int, padded: int) -> str:
+    """Code that pads both factors of the first batched product with this size, in whichever dimensions have it."""
+    pairs = [remedies.factors(o) for o in calls if len(o.writes[0].shape) > 2]
+    pair = next(p for p in pairs if any(size in t.shape[-2:] for t in p))
+    more = padded - size
+    made = []
+    for name, tensor in zip("ab", pair, strict=True):
+        rows, columns = (more if s == size else 0 for s in tensor.shape[-2:])
+        pads = f"0, {columns}" + (f", 0, {rows}" if rows else "")
+        made.append(f"F.pad({name}, ({pads}))" if rows or columns else name)
+    return f"a, b = {', '.join(made)}  # of torch.matmul(a, b): {size} to {padded}"
+
+
+MADE_PADDED = "that the activations are made with the padded columns, without a copy"
+"""Where an operand is the activations': a copy into padded rows would cost what the product saves, or part of it."""
+
+
+def _padding_words(where: remedies.Padding, size: int, padded: int, sizes: str) -> tuple[str, str, str]:
+    """What to do, the code, and what the price assumes."""
+    more = padded - size
+    once = f"# once, where the model is built: {size} to {padded}"
+    of_64 = f"Pad {sizes}, a multiple of {remedies.PADDED_TO}"
+    vocabulary = (
+        f"where it is a vocabulary, make embedding and head that large and leave the last {more:,} columns out of the "
+        "loss"
+    )
+    return {
+        "rows": (
+            f"{of_64}: {vocabulary}; where it is another layer's out_features, leave them out of what follows",
+            f"weight = F.pad(weight, (0, 0, 0, {more}))  {once}",
+            "",
+        ),
+        "sum": (
+            f"{of_64}, in the weight's rows: {vocabulary}; where it is what a weight stored [in, out] takes in, "
+            "let the layer before give as many zeros more",
+            f"weight = F.pad(weight, (0, 0, 0, {more}))  {once}",
+            MADE_PADDED,
+        ),
+        "both": (
+            f"{of_64}, with zeros, in the last dimension of both factors (in_features): the weight once, the "
+            "activations where they are made, by the layer before",
+            f"weight = F.pad(weight, (0, {more}))  {once}; the activations likewise, where they are made",
+            MADE_PADDED,
+        ),
+        "columns": (
+            f"{of_64}, with zeros, in the weight's last dimension, once: what it gives has as many columns more, which "
+            "are zeros to leave out of what follows",
+            f"weight = F.pad(weight, (0, {more}))  {once}",
+            "",
+        ),
+        "batch": (
+            f"{of_64}, in the sequence or whichever dimension of the activations has it, best where they are made, and "
+            "mask or cut off what is added; the price counts a copy of each before each call",
+            "",
+            "",
+        ),
+    }[where]  # fmt: skip
 
 
 def _of_attention(calls: tuple[Operation, ...]) -> Iterator[Remedy]:
@@ -189,9 +250,43 @@ def _of_attention(calls: tuple[Operation, ...]) -> Iterator[Remedy]:
             remedies.causal(calls) if not any("backward" in o.target for o in calls) else (),
             "that the mask is the causal one",
         )  # fmt: skip
+    if any(remedies.has_bias_of_heads(o) for o in calls):
+        yield Remedy(
+            "mask", "compute the bias, do not store it",
+            "it reads a matrix as large as its scores for every head: a bias of positions, as T5's or ALiBi's",
+            "Compute it from the positions in FlexAttention's score_mod (where it only hides scores, in its mask_mod), "
+            "so that none is stored or read",
+            "y = flex_attention(q, k, v, score_mod=bias)  # def bias(score, batch, head, query, key): score + ...",
+        )  # fmt: skip
 
 
-def _of_convolutions(calls: tuple[Operation, ...], scalar: bool) -> Iterator[Remedy]:
+@dataclass(frozen=True, slots=True)
+class Libraries:
+    """What a vendor's libraries are called, and what its convolutions want. tf32: f32 convolutions run in it."""
+
+    convolutions: str
+    products: str
+    cores: str
+    layout_call: str
+    tf32: bool
+
+
+CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)"
+NVIDIA = Libraries("cuDNN", "cuBLAS", "tensor-core", CHANNELS_LAST, tf32=True)
+AMD = Libraries(
+    "MIOpen",
+    "hipBLASLt or rocBLAS",
+    "matrix-core",
+    f"{CHANNELS_LAST}  # with PYTORCH_MIOPEN_SUGGEST_NHWC=1",
+    tf32=False,
+)
+TRIES_KERNELS = "torch.backends.cudnn.benchmark = True"
+TF32_ON = "torch.backends.cudnn.allow_tf32 = True"
+WHOLE_MODEL = frozenset({NVIDIA.layout_call, AMD.layout_call, TRIES_KERNELS, TF32_ON, TUNED.call})
+"""Code that changes the whole model or process at once: done for one region, it is done for all."""
+
+
+def _of_convolutions(calls: tuple[Operation, ...], scalar: bool, by: Libraries) -> Iterator[Remedy]:
     convolutions = tuple(o for o in calls if o.kind == op_kinds.CONVOLUTION)
     if not convolutions:
         return
@@ -199,40 +294,41 @@ def _of_convolutions(calls: tuple[Operation, ...], scalar: bool) -> Iterator[Rem
         yield Remedy(
             "call", "a matrix product of patches",
             "its filter is as large as its stride: each pixel is read once, which is a matrix product",
-            "Put each patch into a row and multiply: the same numbers by cuBLAS",
+            f"Put each patch into a row and multiply: the same numbers by {by.products}",
             "y = F.linear(patches, w.flatten(1), b)  # patches: [images, places, channels x taps], by view and permute",
             remedies.as_products(calls),
         )  # fmt: skip
     if any(remedies.is_channels_first(o) for o in convolutions):
         yield Remedy(
             "layout", "channels_last",
-            "its images are not channels-last, the layout of cuDNN's tensor-core kernels",
+            f"its images are not channels-last, the layout of {by.convolutions}'s {by.cores} kernels",
             "Keep model and images channels-last",
-            "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
-            remedies.channels_last(calls),
+            by.layout_call, remedies.channels_last(calls),
         )  # fmt: skip
     few = _few_channels(convolutions)
     if few:
         padded = -(-few // CHANNELS) * CHANNELS
         yield Remedy(
             "padding", f"pad {few} channels to {padded}",
-            f"{few} channels are no multiple of {CHANNELS}, which cuDNN's tensor-core kernels load at once",
-            f"Pad the images' and the filters' channels from {few} to {padded} with zeros",
+            f"{few} channels are no multiple of {CHANNELS}, which {by.convolutions}'s {by.cores} kernels load at once",
+            f"Pad the images' and the filters' channels from {few} to {padded} with zeros (the price counts the "
+            "images' copy)",
             f"x, w = F.pad(x, (0, 0, 0, 0, 0, {padded - few})), F.pad(w, (0, 0, 0, 0, 0, {padded - few}))",
-            remedies.resized(calls, {few: padded}) if few > 1 else (),
+            remedies.with_channels(calls, few, padded),
         )  # fmt: skip
-    if scalar and any(o.reads[0].dtype == "f32" for o in convolutions):
+    if by.tf32 and scalar and any(o.reads[0].dtype == "f32" for o in convolutions):
         yield Remedy(
             "precision", "TF32 or 16 bits",
             "its kernels are f32's on the vector units, although convolutions run in TF32 as torch comes",
             "See that nothing sets torch.backends.cudnn.allow_tf32 to False, or run it under autocast",
-            "torch.backends.cudnn.allow_tf32 = True",
+            TF32_ON,
         )  # fmt: skip
     yield Remedy(
-        "call", "let cuDNN try its kernels",
-        "cuDNN chose a kernel that is far from what the GPU can do",
-        "Let cuDNN time its kernels for these sizes; where that changes nothing, the same in 16 bits, or another call",
-        "torch.backends.cudnn.benchmark = True",
+        "call", f"let {by.convolutions} try its kernels",
+        f"{by.convolutions} chose a kernel that is far from what the GPU can do",
+        f"Let {by.convolutions} time its kernels for these sizes; where that changes nothing, the same in 16 bits, or "
+        "another call",
+        TRIES_KERNELS,
     )  # fmt: skip
 
 
@@ -250,7 +346,7 @@ def _few_channels(convolutions: Sequence[Operation]) -> int:
 def words(case: Case, told: Finding, region: Range | None) -> Words:
     """Headline, action and code."""
     remedy = told.remedy
-    cores = "tensor cores" if case.device.arch.startswith("sm_") else "matrix cores"
+    cores = "matrix cores" if case.device.is_amd else "tensor cores"
     units = f", without {cores}" if told.without_matrix_units else ""
     unknown = "" if told.left else " What it saves cannot be said: nothing like it was measured."
     unknown = f" Predicted on the assumption {remedy.assumes}." if told.left and remedy.assumes else unknown

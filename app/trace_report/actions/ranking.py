@@ -18,6 +18,8 @@ FIRST_OF_TRITON = 7.0
 """Compute capability of the oldest GPUs that Triton, and so torch.compile, writes kernels for."""
 GRAPHS_WORTH = 0.03
 """Of the step, what CUDA graphs must save beyond fusion: they want static sizes and addresses."""
+ALONE = 0.1
+"""Of what a region's action adds to others, what it must save by itself to count without them."""
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
 
@@ -106,7 +108,7 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     if device is not None:
         options += precision.precisions(step, device)
     where = trace.get("where")
-    options += waits.channels_last(step, where["kernels"] if where else ())
+    options = regions.merged([*options, *waits.channels_last(step, where["kernels"] if where else ())])
     return [*options, *host.host_waits(step, trace.get("host_times") or [], blockers), *waits.overlap(step)]
 
 
@@ -172,6 +174,12 @@ def _parts_us(step: Step, option: Option, adds_us: float | None) -> list[float]:
     return [adds_us * w / total if total else adds_us / len(weights) for w in weights]
 
 
+def _only_then(priced: Priced, wall_us: float, adds_us: float | None) -> str:
+    """That a region's saving counts only together with what stands before it; "" where it counts alone."""
+    alone = priced.option.scope_is_step or adds_us is None or priced.saved_us(wall_us) > ALONE * adds_us
+    return "" if alone else " By itself it saves next to nothing: it counts once the host no longer sets the pace."
+
+
 def _action(step: Step, priced: Priced, adds_us: float | None) -> Action:
     option, wall, known = priced.option, step.parts["wall_us"], priced.after_us
     low, mid, high = known or (wall, wall, wall)
@@ -191,7 +199,7 @@ def _action(step: Step, priced: Priced, adds_us: float | None) -> Action:
         "step_time_us": times if known else None,
         "adds_us": adds_us,
         "evidence": option.evidence,
-        "because": option.because,
+        "because": f"{option.because}{_only_then(priced, wall, adds_us)}",
         "numerics": option.numerics,
         "regions": keys,
         "parts_us": _parts_us(step, option, adds_us),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
+from app.advice.off_floor import WHOLE_MODEL
 from app.objects.advice import Advice
 from app.objects.trace import ActionEvidence, ActionTool
 from app.trace_report.actions.model import Option, advised_left, launches_left, where_of
@@ -28,6 +30,34 @@ def of_regions(step: Step, within: Collection[int], graphs: bool) -> list[Option
             continue
         made.append(_of(place, region, advice, advice["tool"]))
     return made
+
+
+def merged(options: Sequence[Option]) -> list[Option]:
+    """Each change to the whole model once, with what it does to all regions that are advised it."""
+    by_call: dict[str, list[Option]] = {}
+    for option in options:
+        if option.call in WHOLE_MODEL:
+            by_call.setdefault(option.call, []).append(option)
+    first = {same[0].id: same for same in by_call.values()}
+    return [
+        _together(first[o.id]) if o.id in first else o for o in options if o.id in first or o.call not in WHOLE_MODEL
+    ]
+
+
+def _together(same: Sequence[Option]) -> Option:
+    """The first, about the regions of all, with every region's own prediction."""
+    if len(same) == 1:
+        return same[0]
+    changes = [o.change for o in same if o.change]
+    time = {place: left for c in reversed(changes) for place, left in c.time.items()}
+    launches = {place: left for c in reversed(changes) for place, left in c.launches.items()}
+    places = tuple(dict.fromkeys(p for o in same for p in o.regions))
+    how_many = "both" if len(places) == 2 else f"all {len(places)}"
+    return replace(
+        same[0], title=f"{same[0].title} (and {len(places) - 1} more {'region' if len(places) == 2 else 'regions'})",
+        because=f"{same[0].because} The same change does it for {how_many} regions.",
+        change=Change(time=time, own=True, launches=launches) if changes else None, regions=places, where=None,
+    )  # fmt: skip
 
 
 def _of(place: int, region: AnyRegion, advice: Advice, tool: ActionTool) -> Option:

@@ -124,6 +124,51 @@ def test_products_of_f32_are_not_told_to_pad_for_16_bytes() -> None:
     assert advised(text, 60000.0).mode != "padding"
 
 
+def test_only_a_weights_output_size_is_called_a_vocabulary() -> None:
+    inner = advised("x: bf16[8192, 1001]\nw: bf16[4096, 1001]\nreturn F.linear(x, w)\n", 700.0)
+    assert inner.mode == "padding" and "vocabulary" not in inner.action
+    assert inner.call.startswith("weight = F.pad(weight, (0, 23))") and "activations" in inner.call
+    assert inner.region_speedup is not None and inner.region_speedup.low == pytest.approx(1.0)
+    head = advised(HEAD.format(n=50257), 5000.0)
+    assert "vocabulary" in head.action and "(0, 0, 0, 47)" in head.call
+
+
+def test_a_batched_product_of_activations_pads_them_and_has_no_weight() -> None:
+    scores = advised("x: bf16[128, 1023, 64]\ny: bf16[128, 64, 1023]\nreturn torch.bmm(x, y)\n", 700.0)
+    assert scores.mode == "padding" and "weight" not in scores.call + scores.action
+    assert scores.call.startswith("a, b = F.pad(a, (0, 0, 0, 1)), F.pad(b, (0, 1))")
+    assert "vocabulary" not in scores.action and "copy" in scores.action
+    values = "x: bf16[64, 2047, 2047]\ny: bf16[64, 2047, 64]\nreturn torch.bmm(x, y)\n"
+    assert advised(values, 600.0).mode != "padding", "the copies cost what it saves"
+    assert advised(values, 4000.0).call.startswith("a, b = F.pad(a, (0, 1, 0, 1)), F.pad(b, (0, 0, 0, 1))")
+
+
+def test_on_an_amd_gpu_a_convolution_is_miopens_and_has_no_price_of_nvidias() -> None:
+    text = IMAGES.format(d="bf16", c=64, l="")
+    advice = advised(text, 20000.0, ("naive_conv_nonpacked_fwd_nchw_ushort_double_ushort",), device="MI300X")
+    assert advice.mode == "layout" and "MIOpen" in advice.action and "cuDNN" not in advice.action + advice.headline
+    assert advice.region_speedup is None and "cannot be said" in advice.action
+    assert "predicted" not in advice.headline
+
+
+def test_a_bias_of_every_head_is_never_said_to_be_causal() -> None:
+    bias = advised(ATTENTION.format(m="bf16[8, 16, 2048, 2048]"), 9000.0)
+    assert "score_mod" in bias.action and "is_causal" not in bias.action + bias.call
+    assert bias.region_speedup is None and "predicted" not in bias.headline
+
+
+def test_padded_channels_are_predicted_within_what_their_images_take_to_copy() -> None:
+    text = (
+        "x: bf16[64, 3, 224, 224].channels_last\nw: bf16[64, 3, 3, 3].channels_last\nreturn F.conv2d(x, w, padding=1)\n"
+    )
+    advice = advised(text, 9000.0, ("implicit_convolve_sgemm<float>",))
+    assert advice.mode == "padding" and "from 3 to 8" in advice.action
+    card = find_device("H200")
+    assert card is not None and advice.region_speedup is not None
+    pixels, written = 64 * 224 * 224, 64 * 224 * 224 * (8 + 8 + 64)  # the copy, then image and result
+    assert 9000.0 / advice.region_speedup.mid > 1e6 * 2 * (3 * pixels + written) / card.memory_rate
+
+
 def recorded(every: int) -> Iterator[tuple[Device, str, float]]:
     """Every n-th recorded single product: device, text, µs."""
     for file in ("h100.jsonl.gz", "h200.jsonl.gz"):

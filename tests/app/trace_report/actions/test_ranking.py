@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.advice.off_floor import AMD, NVIDIA, Libraries
 from app.trace_report.actions.ranking import WORTH
 from app.trace_report.speedup import gain_and_actions
 from app.trace_report.step_model import Change, Left, after, step_of
@@ -175,3 +176,46 @@ def test_a_gpu_that_triton_does_not_know_is_not_told_to_compile() -> None:
     assert "make_graphed_callables" in graphs["call"]
     assert not {"compile", "triton"} & {a["tool"] for a in others}
     assert "torch.compile" not in graphs["call"]
+
+
+def advised_layout(name: str, busy: float, by: Libraries, faster: float | None) -> Json:
+    made = with_compile(name, busy, 0.9)
+    ends = {"low": faster, "mid": faster, "high": faster} if faster else None
+    made["advice"] |= {"tool": "library", "mode": "layout", "call": by.layout_call, "region_speedup": ends}
+    return made
+
+
+def test_one_change_to_the_whole_model_is_one_action_and_saves_what_its_regions_save() -> None:
+    regions = [advised_layout("a", 500.0, NVIDIA, 5.0), advised_layout("b", 300.0, NVIDIA, 3.0)]
+    actions = listed(trace([*regions, region("c", 200.0, "skip", None)]))
+    (layout,) = [a for a in actions if a["mode"] == "layout"]
+    assert len(layout["regions"]) == 2 and "1 more region" in layout["title"]
+    assert layout["saves_us"]["mid"] == layout["adds_us"] == pytest.approx(400 + 200)
+    assert layout["parts_us"] == pytest.approx([400, 200])
+
+
+def test_one_change_of_which_no_time_is_predicted_stands_once_as_well() -> None:
+    regions = [advised_layout(name, 300.0, AMD, None) for name in "abc"]
+    actions = listed(trace(regions))
+    (layout,) = [a for a in actions if a["mode"] == "layout"]
+    assert len(layout["regions"]) == 3 and layout["saves_us"] is None and layout["adds_us"] is None
+
+
+def test_code_for_one_place_is_not_taken_for_the_same_change_elsewhere() -> None:
+    regions = [advised_layout(name, 400.0, NVIDIA, 4.0) for name in "ab"]
+    for made in regions:
+        made["advice"]["call"] = "y = F.linear(patches, w.flatten(1), b)"
+    assert len([a for a in listed(trace(regions)) if a["tool"] == "library"]) == 2
+
+
+def test_what_saves_only_once_the_host_sets_no_pace_says_so() -> None:
+    paced: Json = {"gpu_paced_us_per_step": 0.0}
+    slow = advised_layout("a", 500.0, NVIDIA, 5.0) | paced
+    found = trace([slow, with_compile("b", 100.0, 1.0, **paced)], launch=900.0, gpu=0.0, launches=10.0)
+    actions = listed(found)
+    layout = next(a for a in actions if a["mode"] == "layout")
+    graphs = next(a for a in actions if a["id"] == "cuda-graphs")
+    alone = layout["saves_us"]["mid"] > 0.1 * layout["adds_us"]
+    assert ("once the host no longer sets the pace" in layout["because"]) is not alone
+    assert not alone, (layout["saves_us"], layout["adds_us"], graphs["adds_us"])
+    assert "once the host" not in graphs["because"]
