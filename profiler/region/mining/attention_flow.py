@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from profiler.region.mining.output_shapes import outputs, reads
 from profiler.region.mining.unit_letters import CHAINS
-from profiler.region.mining.units import Sig, Unit
+from profiler.region.mining.units import Unit
+from profiler.region.mining.values import Values
+from profiler.trace.model import NONE
 
 LOOKBACK, LOOKAHEAD = 32, 24
 """Units with kernels that are searched before the softmax and behind it."""
@@ -72,26 +74,44 @@ def _from_products(thread: Thread, index: Mapping[int, int], softmax: int) -> se
         if thread.letters[start] != "M" or thread.taken[start] or read is None:
             continue
         made = outputs(thread.busy[start])
-        way = _way(thread, index, start, softmax)
-        if way is None or not made:
+        reached = _way(thread, index, start, (softmax,))
+        if reached is None or not made:
             continue
-        if made[0].elements == read.elements or any(thread.letters[i] in RESIZES for i in way):
-            members |= {start, *way}
+        if made[0].elements == read.elements or any(thread.letters[i] in RESIZES for i in reached.way):
+            members |= {start, *reached.way}
     return members
 
 
-def _way(thread: Thread, index: Mapping[int, int], start: int, end: int) -> list[int] | None:
-    """What lies between two units along which the first one's result reaches the second; None where it does not."""
-    values = outputs(thread.busy[start])
-    way: list[int] = []
-    first, last = (thread.at[thread.busy[i].op] for i in (start, end))
-    for unit in thread.every[first + 1 : last]:
-        if reads(unit, values) and (not unit.kernels or _passes(thread, index[unit.op], values)):
-            values = [*values, *outputs(unit)]
-            way += [index[unit.op]] if unit.kernels else []
-    if not reads(thread.busy[end], values):
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A unit that another one's result reaches, and what lies on the way."""
+
+    end: int
+    way: list[int]
+
+
+def _way(thread: Thread, index: Mapping[int, int], start: int, ends: Sequence[int]) -> _Reached | None:
+    """The first of the ends, which pass nothing on, that the start's result reaches; None where it reaches none."""
+    if not ends:
         return None
-    return _read_later(thread, way, end)
+    values = Values(outputs(thread.busy[start]))
+    way: list[int] = []
+    for unit in (*_between(thread, start, ends[-1]), thread.busy[ends[-1]]):
+        if not values.read_by(unit):
+            continue
+        place = index[unit.op] if unit.kernels else NONE
+        if place in ends:
+            return _Reached(place, _read_later(thread, way, place))
+        if place == NONE or _passes(thread, place, values):
+            values.add(outputs(unit))
+            way += [place] if unit.kernels else []
+    return None
+
+
+def _between(thread: Thread, start: int, end: int) -> Sequence[Unit]:
+    """The units behind a busy one, with the views, before another one."""
+    first = thread.at[thread.busy[start].op] + 1
+    return thread.every[first : thread.at[thread.busy[end].op]]
 
 
 def _read_later(thread: Thread, way: Sequence[int], end: int) -> list[int]:
@@ -99,42 +119,38 @@ def _read_later(thread: Thread, way: Sequence[int], end: int) -> list[int]:
     kept: list[int] = []
     for place in reversed(way):
         values = _with_views(thread, place, end)
-        if any(reads(thread.busy[later], values) for later in (*kept, end)):
+        if any(values.read_by(thread.busy[later]) for later in (*kept, end)):
             kept.append(place)
     return sorted(kept)
 
 
-def _with_views(thread: Thread, place: int, end: int) -> list[Sig]:
+def _with_views(thread: Thread, place: int, end: int) -> Values:
     """A unit's results and the views of them that are made before the end."""
-    values = outputs(thread.busy[place])
-    first, last = (thread.at[thread.busy[i].op] for i in (place, end))
-    for unit in thread.every[first + 1 : last]:
-        if not unit.kernels and reads(unit, values):
-            values += outputs(unit)
+    values = Values(outputs(thread.busy[place]))
+    for unit in _between(thread, place, end):
+        if not unit.kernels and values.read_by(unit):
+            values.add(outputs(unit))
     return values
 
 
-def _passes(thread: Thread, place: int, values: Sequence[Sig]) -> bool:
+def _passes(thread: Thread, place: int, values: Values) -> bool:
     """Scores go on behind it: pointwise and the like, or a small product that mixes heads."""
     if thread.taken[place]:
         return False
     unit, symbol = thread.busy[place], thread.letters[place]
     if symbol == "L":
         operands = [s for a in unit.args if a.kind == "tensor" for s in a.sigs]
-        weights = [s for s in operands if not any(s.dims == v.dims for v in values)]
+        weights = [s for s in operands if not values.has_sizes(s.dims)]
         return bool(weights) and max(w.elements for w in weights) <= HEADS_MIXED
     return symbol in ON_THE_WAY
 
 
 def _to_product(thread: Thread, index: Mapping[int, int], softmax: int) -> set[int]:
     """The product that reads the softmax's result, with what lies on the way; empty where there is none."""
-    for end in range(softmax + 1, min(softmax + LOOKAHEAD, len(thread.busy))):
-        if thread.letters[end] != "M" or thread.taken[end]:
-            continue
-        way = _way(thread, index, softmax, end)
-        if way is not None:
-            return {end, *way}
-    return set()
+    after = range(softmax + 1, min(softmax + LOOKAHEAD, len(thread.busy)))
+    products = [i for i in after if thread.letters[i] == "M" and not thread.taken[i]]
+    reached = _way(thread, index, softmax, products)
+    return set() if reached is None else {reached.end, *reached.way}
 
 
 def _for_masks(thread: Thread, members: set[int]) -> set[int]:
@@ -145,7 +161,7 @@ def _for_masks(thread: Thread, members: set[int]) -> set[int]:
         if place in members or thread.taken[place] or thread.letters[place] not in FOR_THE_MASK:
             continue
         values = _with_views(thread, place, last)
-        readers = [i for i in range(place + 1, last + 1) if reads(thread.busy[i], values)]
+        readers = [i for i in range(place + 1, last + 1) if values.read_by(thread.busy[i])]
         if readers and all(i in members | added for i in readers):
             added.add(place)
     return added
@@ -154,13 +170,13 @@ def _for_masks(thread: Thread, members: set[int]) -> set[int]:
 def _scaled_before(thread: Thread, product: int) -> set[int]:
     """What directly before the product scales or casts what it reads."""
     added: set[int] = set()
-    place = product - 1
-    while place >= 0 and not thread.taken[place] and thread.letters[place] in BEFORE_THE_PRODUCT:
+    for place in range(product - 1, max(-1, product - LOOKBACK), -1):
+        if thread.taken[place] or thread.letters[place] not in BEFORE_THE_PRODUCT:
+            break
         values = _with_views(thread, place, product)
-        if not any(reads(thread.busy[i], values) for i in (*added, product)):
+        if not any(values.read_by(thread.busy[i]) for i in (*added, product)):
             break
         added.add(place)
-        place -= 1
     return added
 
 

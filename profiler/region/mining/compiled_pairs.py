@@ -4,12 +4,16 @@ backward computes the gradient of is told by sizes and names. Torch-free.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from profiler.region.mining.unit_letters import COMPILED, letter
 from profiler.region.mining.units import Sig, Unit
 
+Dims = tuple[int, ...]
 NODE = "CompiledFunction"
 """In the names of autograd's nodes of compiled graphs."""
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "linear"})
@@ -27,23 +31,77 @@ def in_compiled_graph(unit: Unit) -> bool:
     return NODE in unit.node
 
 
-def own_forward(unit: Unit, forward: Sequence[Unit]) -> Unit | None:
-    """Of a compiled graph's forward units the one whose gradient the unit computes; None where nothing tells."""
-    sizes = _product_sizes(unit)
-    if sizes is not None:
-        return next((u for u in forward if _product_sizes(u) == sizes), None)
-    if letter(unit) == COMPILED:
-        return _by_words(unit, [u for u in forward if letter(u) == COMPILED])
-    for family in (ATTENTION, CONVOLUTION):
-        if family in unit.base:
-            return next((u for u in forward if family in u.base and _reads_operands_of(unit, u)), None)
-    of = unit.base.removesuffix("_backward")
-    if of == unit.base:
-        return None
-    return next((u for u in forward if u.base.endswith(of) and _reads_operands_of(unit, u)), None)
+class GraphForward:
+    """The forward units of one compiled graph, sorted once by what tells whose gradient a backward unit computes."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self._products: dict[Dims, Unit] = {}
+        self._by_base: dict[str, dict[Dims, dict[frozenset[Dims], _Placed]]] = {}
+        kernels: dict[frozenset[str], _Placed] = {}
+        for place, unit in enumerate(units):
+            sizes = _product_sizes(unit)
+            if sizes is not None:
+                self._products.setdefault(sizes, unit)
+            if wanted := _operands(unit):
+                alike = self._by_base.setdefault(unit.base, {}).setdefault(wanted[0], {})
+                alike.setdefault(frozenset(wanted), _Placed(place, unit))
+            if letter(unit) == COMPILED:
+                words = _words(unit.name)
+                longest = kernels.get(words)
+                if longest is None or unit.time_us > longest.unit.time_us:
+                    kernels[words] = _Placed(place, unit)
+        self._kernels = tuple(kernels.values())
+        self._with_word: dict[str, list[int]] = {}
+        for number, words in enumerate(kernels):
+            for word in words:
+                self._with_word.setdefault(word, []).append(number)
+        self._of_words: dict[frozenset[str], Unit | None] = {}
+        self._of_operation: dict[tuple[str, frozenset[Dims]], Unit | None] = {}
+
+    def own(self, unit: Unit) -> Unit | None:
+        """The one whose gradient the unit computes; None where nothing tells."""
+        sizes = _product_sizes(unit)
+        if sizes is not None:
+            return self._products.get(sizes)
+        if letter(unit) == COMPILED:
+            words = _words(unit.name)
+            if words not in self._of_words:
+                self._of_words[words] = self._sharing_most(words)
+            return self._of_words[words]
+        for family in (ATTENTION, CONVOLUTION):
+            if family in unit.base:
+                return self._first_read(unit, [b for b in self._by_base if family in b])
+        of = unit.base.removesuffix("_backward")
+        if of == unit.base:
+            return None
+        return self._first_read(unit, [b for b in self._by_base if b.endswith(of)])
+
+    def _sharing_most(self, words: frozenset[str]) -> Unit | None:
+        """The compiled kernel whose name shares most words; the longest of several, the first of those."""
+        shared = Counter(number for word in words for number in self._with_word.get(word, ()))
+        best = max(((n, (k := self._kernels[i]).unit.time_us, -k.place, i) for i, n in shared.items()), default=None)
+        return None if best is None else self._kernels[best[-1]].unit
+
+    def _first_read(self, unit: Unit, bases: Sequence[str]) -> Unit | None:
+        """The first operation of these names whose operands' sizes are among those of what the unit reads."""
+        sizes = frozenset(s.dims for s in _tensors(unit))
+        key = (unit.base, sizes)
+        if key not in self._of_operation:
+            near = [alike for b in bases for dims in sizes if (alike := self._by_base[b].get(dims)) is not None]
+            firsts = [placed for alike in near for wanted, placed in alike.items() if wanted <= sizes]
+            self._of_operation[key] = min(firsts, key=lambda p: p.place).unit if firsts else None
+        return self._of_operation[key]
 
 
-def _product_sizes(unit: Unit) -> tuple[int, ...] | None:
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A unit with its place among a graph's forward units."""
+
+    place: int
+    unit: Unit
+
+
+def _product_sizes(unit: Unit) -> Dims | None:
     """Of a matrix product the sizes that it and its two gradients share: rows, columns and what is summed over, with
     the number of products; None for other operations."""
     operands = [s.dims for s in _tensors(unit)][unit.base in ("addmm", "baddbmm") :][:2]
@@ -66,24 +124,16 @@ def _times(sizes: Sequence[int]) -> int:
     return count
 
 
-def _reads_operands_of(unit: Unit, forward: Unit) -> bool:
-    """Tensors of the forward unit's sizes are among what it reads."""
-    sizes = {s.dims for s in _tensors(unit)}
-    wanted = [s.dims for s in _tensors(forward) if len(s.dims) > 1][:3]
-    return bool(wanted) and all(dims in sizes for dims in wanted)
+def _operands(unit: Unit) -> list[Dims]:
+    """Sizes of the first tensors of two dimensions and more that the unit reads; its gradient reads such ones again."""
+    return [s.dims for s in _tensors(unit) if len(s.dims) > 1][:3]
 
 
 def _tensors(unit: Unit) -> list[Sig]:
     return [s for a in unit.args if a.kind == "tensor" for s in a.sigs]
 
 
-def _by_words(unit: Unit, forward: Sequence[Unit]) -> Unit | None:
-    """The compiled kernel whose name shares most words with the backward kernel's; the longest of several."""
-    words = _words(unit)
-    best = max(forward, key=lambda u: (len(words & _words(u)), u.time_us), default=None)
-    return best if best is not None and words & _words(best) else None
-
-
-def _words(unit: Unit) -> frozenset[str]:
+@functools.lru_cache(maxsize=20_000)
+def _words(name: str) -> frozenset[str]:
     """The words of a compiled kernel's name that say what it computes."""
-    return frozenset(w for w in KERNEL.sub("", unit.name).split("_") if w and w not in SILENT and not w.isdigit())
+    return frozenset(w for w in KERNEL.sub("", name).split("_") if w and w not in SILENT and not w.isdigit())

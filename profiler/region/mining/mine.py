@@ -18,7 +18,7 @@ from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.partition import Part, partition
 from profiler.region.mining.steps import chosen_steps
 from profiler.region.mining.symbolic_sizes import Sized, merge
-from profiler.region.mining.texts.many_tensors import Gradients, gradients_of, is_over_many
+from profiler.region.mining.texts.many_tensors import Gradients, accumulations, gradients_of, is_over_many
 from profiler.region.mining.units import Unit, Units, collect_units
 from profiler.region.model import Binding, Workload
 from profiler.region.op_kinds import COMMUNICATION
@@ -146,6 +146,7 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
     calls: list[_Call] = []
     unlinked: list[int] = []
     joined = []
+    handed = accumulations(trace)
     for one in chosen:
         step_units = collect_units(trace, one)
         unlinked += step_units.unlinked
@@ -153,7 +154,7 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
         if execution is not None:
             joined.append(joined_share(trace, step_units.units, execution))
             edges = join(trace, step_units.units, execution)
-        calls += _calls(trace, step_units, edges, gradients_of(trace, one))
+        calls += _calls(trace, step_units, edges, gradients_of(trace, one, handed))
     count, step_time = len(chosen), _step_time_us(trace, chosen)
     collective = [c for c in calls if c.part.kind == "communication"]
     regions = _regions(trace, [c for c in calls if c.part.kind != "communication"], count, step_time)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from profiler.region.mining import titles
 from profiler.region.mining.attention_flow import Thread, find_attention
 from profiler.region.mining.backward_pairs import Maker, pair_backward
 from profiler.region.mining.compiled_attention import find_compiled_attention
-from profiler.region.mining.compiled_pairs import in_compiled_graph, own_forward
+from profiler.region.mining.compiled_pairs import GraphForward, in_compiled_graph
 from profiler.region.mining.complete_arguments import complete
 from profiler.region.mining.handwritten_patterns import PATTERNS, Pattern
 from profiler.region.mining.loops import find_loops, loop_units
-from profiler.region.mining.output_shapes import alike, outputs, reads
+from profiler.region.mining.output_shapes import outputs, reads
 from profiler.region.mining.unit_letters import (
     ALONE,
     CHAINS,
@@ -28,7 +29,8 @@ from profiler.region.mining.unit_letters import (
     letter,
     rotates,
 )
-from profiler.region.mining.units import Sig, Unit, Units
+from profiler.region.mining.units import Unit, Units
+from profiler.region.mining.values import Values
 from profiler.trace.model import NONE, Trace
 
 PIECES = frozenset({"slice", "narrow", "chunk", "split", "split_with_sizes", "select", "unbind"})
@@ -313,7 +315,7 @@ class _Flow:
 
     def __init__(self, cutter: _Cutter, first: int) -> None:
         self.cutter = cutter
-        self.unread: list[Sig] = []
+        self.unread = Values()
         self.at = cutter.position[cutter.busy[first].op]
         self.has_outputs = False
         self.add(first)
@@ -323,8 +325,8 @@ class _Flow:
         self.at = self.cutter.position[unit.op]
         produced = outputs(unit)
         self.has_outputs = bool(produced)
-        self._read(unit)
-        self.unread += produced
+        self.unread.take(unit)
+        self.unread.add(produced)
 
     def reaches(self, index: int) -> bool:
         """The unit reads a value that nothing has read yet, directly or through views; without shapes: is adjacent."""
@@ -332,16 +334,9 @@ class _Flow:
         if not unit.args or not self.has_outputs:
             return self.cutter.letters[index] in CHAINS - {"B"}
         for between in self.cutter.all[self.at + 1 : self.cutter.position[unit.op]]:
-            if not between.kernels and reads(between, self.unread):
-                self.unread += outputs(between)
-        return reads(unit, self.unread)
-
-    def _read(self, unit: Unit) -> None:
-        """Takes one value away for every operand that looks like it: the latest."""
-        for sig in (s for a in unit.args if a.kind != "lost" for s in a.sigs):
-            latest = next((i for i in range(len(self.unread) - 1, -1, -1) if alike(sig, self.unread[i])), None)
-            if latest is not None:
-                del self.unread[latest]
+            if not between.kernels and self.unread.read_by(between):
+                self.unread.add(outputs(between))
+        return self.unread.read_by(unit)
 
 
 def _backward(
@@ -356,15 +351,18 @@ def _backward(
     maker_of = pair_backward(trace, step_units)
     unpaired: dict[tuple[int, int], list[Unit]] = {}
     makers: dict[int, Unit] = {}
+    sources: dict[int, _Source] = {}
     for unit in step_units.units:
         if not unit.backward or not unit.kernels or unit.op in accumulated_ops:
             continue
         maker = maker_of.get(unit.op)
-        owners = [] if maker is None else [p for p in map(part_of.get, (u.op for u in maker.units)) if p is not None]
-        if maker is not None and owners and (len(maker.units) == 1 or _is_all_of(owners, maker)):
-            owners[0].backward.append(unit)
+        source = None
+        if maker is not None:
+            source = sources.get(maker.op) or sources.setdefault(maker.op, _Source(maker, part_of))
+        if source is not None and source.part is not None:
+            source.part.backward.append(unit)
             continue
-        own = None if maker is None else _own_maker(unit, maker)
+        own = None if source is None else source.own(unit)
         if own is not None:
             makers[unit.op] = own
         owner = part_of.get(own.op) if own is not None else None
@@ -378,12 +376,30 @@ def _backward(
     return parts
 
 
-def _own_maker(unit: Unit, maker: Maker) -> Unit | None:
-    """Of the units of a function with a backward of its own the one whose gradient a unit of that computes: its
-    costliest; of a compiled graph, which is a whole model, what sizes and names tell."""
-    if in_compiled_graph(unit):
-        return own_forward(unit, maker.units)
-    return max(maker.units, key=lambda u: u.time_us)
+class _Source:
+    """What made an autograd node, looked through once for all units of the node; a compiled graph is a whole model.
+
+    part: the part that it is altogether; None where it is none, or one of several.
+    """
+
+    def __init__(self, maker: Maker, part_of: Mapping[int, Part]) -> None:
+        self.maker = maker
+        owners = [p for u in maker.units if (p := part_of.get(u.op)) is not None]
+        is_one = bool(owners) and (len(maker.units) == 1 or _is_all_of(owners, maker))
+        self.part = owners[0] if is_one else None
+
+    def own(self, unit: Unit) -> Unit | None:
+        """Of the units of a function with a backward of its own the one whose gradient a unit of that computes: its
+        costliest; of a compiled graph what sizes and names tell."""
+        return self._graph.own(unit) if in_compiled_graph(unit) else self._costliest
+
+    @cached_property
+    def _graph(self) -> GraphForward:
+        return GraphForward(self.maker.units)
+
+    @cached_property
+    def _costliest(self) -> Unit:
+        return max(self.maker.units, key=lambda u: u.time_us)
 
 
 def _is_all_of(owners: Sequence[Part], maker: Maker) -> bool:

@@ -26,12 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from profiler.trace.analyze.gpu_utilization import merge_intervals
 from profiler.trace.analyze.idle_breakdown import PAUSE_US, Gap, idle_gaps, overlap
+from profiler.trace.analyze.shortest_around import ShortestAround
 from profiler.trace.model import NONE, Floats, Longs, Step, Trace
 
 Kind = Literal["loader", "start_up", "compiling", "capturing", "sync", "library", "cpu", "inputs", "ending", "python"]
@@ -259,10 +261,22 @@ class _Activity:
 
     def _annotation(self, at_us: float) -> str:
         """The shortest annotation around a time that is not a step's; "" for none."""
-        marks = self.trace.annotations
-        around = np.flatnonzero((marks.start_us <= at_us) & (marks.end_us > at_us))
-        named = [(float(marks.end_us[i] - marks.start_us[i]), self.trace.names[int(marks.name[i])]) for i in around]
-        return min(((d, n) for d, n in named if not n.startswith("ProfilerStep")), default=(0.0, ""))[1]
+        place = self.around.at(at_us)
+        return self.trace.names[int(self.trace.annotations.name[self.unstepped[place]])] if place != NONE else ""
+
+    @cached_property
+    def unstepped(self) -> Longs:
+        """The annotations that are not a step's."""
+        steps = [i for i, name in enumerate(self.trace.names) if name.startswith("ProfilerStep")]
+        return np.flatnonzero(~np.isin(self.trace.annotations.name, steps))
+
+    @cached_property
+    def around(self) -> ShortestAround:
+        """The shortest of them around each time; of several the first by name."""
+        marks, rows = self.trace.annotations, self.unstepped
+        used, of_row = np.unique(marks.name[rows], return_inverse=True)
+        rank = np.argsort(sorted(range(len(used)), key=lambda i: self.trace.names[int(used[i])]))
+        return ShortestAround(marks.start_us[rows], marks.end_us[rows], rank[of_row])
 
     def _copy_begins(self, at_us: float) -> bool:
         """Whether a copy from the host is the work that starts there, within a µs of rounding."""

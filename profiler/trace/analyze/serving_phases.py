@@ -17,7 +17,9 @@ from profiler.trace.model import Trace
 
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 
-_VLLM = re.compile(r"execute_(?:(?:new|cached)?_?\d*_)*context_(\d+)\(([^)]*)\)_generation_(\d+)\(([^)]*)\)")
+MAX_NAME = 400
+"""Characters of an annotation that are read; a serving step's has about a hundred. Anybody can write a trace."""
+_VLLM = re.compile(r"execute_(?:(?:new|cached)?\d*_)*context_(\d+)\(([^)]*)\)_generation_(\d+)\(([^)]*)\)")
 _SGLANG = re.compile(r"step\[(\w+) bs=(\d+)(?: toks=(\d+))?")
 _QUERIES, _KEYS = re.compile(r"(?:^|(?<![a-z]))sq(\d+)|^(\d+)$"), re.compile(r"(?<=\d)sk(\d+)")
 _OF_SGLANG = {"EXTEND": PREFILL, "PREFILL": PREFILL, "DECODE": DECODE, "MIXED": MIXED}
@@ -50,6 +52,7 @@ class Phase:
 
 def phase_of(annotation: str) -> Phase | None:
     """What the name of an annotation says; None where it is no serving step's."""
+    annotation = annotation[:MAX_NAME]
     if told := _VLLM.search(annotation):
         prefill, decode = int(told[1]), int(told[3])
         if not prefill and not decode:

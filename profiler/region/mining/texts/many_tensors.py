@@ -11,14 +11,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from profiler.region.mining.partition import Part
 from profiler.region.mining.texts.call_arguments import UnwritableError
 from profiler.region.mining.texts.optimizer_recipes import STEPS, Line, Recipe, sections
 from profiler.region.mining.units import DTYPES, SCALAR_TYPES, Argument, Unit
 from profiler.region.model import FLOATING
-from profiler.trace.model import NONE, Step, Trace
+from profiler.trace.model import NONE, Floats, Longs, Step, Trace
 
+Bools = npt.NDArray[np.bool_]
 ACCUMULATE = "torch::autograd::AccumulateGrad"
+ADDS = ("aten::add_", "aten::add")
 STATE = ("p", "g", "m", "v", "c")
 """Names that a step reads, in the order of its inputs."""
 EACH: Mapping[str, str] = {
@@ -48,22 +53,38 @@ class Written:
         return "\n".join(self.lines) + "\n"
 
 
-def gradients_of(trace: Trace, step: Step) -> Gradients:
+@dataclass(frozen=True, slots=True)
+class Accumulations:
+    """Events in which autograd hands a gradient to a parameter, and of each whether it adds to what is there."""
+
+    ops: Longs
+    start_us: Floats
+    adds: Bools
+
+
+def accumulations(trace: Trace) -> Accumulations:
+    """Those of a whole trace, to be asked for each of its steps."""
+    ops = trace.ops
+    events, adding = (np.flatnonzero(_named(trace, names)) for names in ((ACCUMULATE,), ADDS))
+    return Accumulations(events, ops.start_us[events], np.isin(events, ops.parent[adding]))
+
+
+def _named(trace: Trace, names: Sequence[str]) -> Bools:
+    """Of each operation whether it has one of the names."""
+    return np.isin(trace.ops.name, [i for i, name in enumerate(trace.names) if name in names])
+
+
+def gradients_of(trace: Trace, step: Step, handed: Accumulations) -> Gradients:
     """What autograd handed to the parameters in the step. Gradients added to what is there are further micro-batches'
     where others of the step are not: those count once.
     """
     ops = trace.ops
-    numbers = [i for i, name in enumerate(trace.names) if name == ACCUMULATE]
-    events = [
-        op
-        for op in range(len(ops.name))
-        if int(ops.name[op]) in numbers and step.start_us <= float(ops.start_us[op]) < step.end_us
-    ]
-    adding = {int(ops.parent[op]) for op in range(len(ops.name)) if _adds(trace.names[int(ops.name[op])])}
-    first = [op for op in events if op not in adding] or events
+    within = (step.start_us <= handed.start_us) & (handed.start_us < step.end_us)
+    first = within & ~handed.adds
+    events: list[int] = handed.ops[first if first.any() else within].tolist()
     elements: dict[str, int] = {}
     count = 0
-    for op in first:
+    for op in events:
         detail = int(ops.detail[op])
         types = trace.details[detail].types if detail != NONE else ()
         dims = trace.details[detail].dims[0] if types else ()
@@ -75,10 +96,6 @@ def gradients_of(trace: Trace, step: Step) -> Gradients:
         elements[DTYPES[types[0]]] = elements.get(DTYPES[types[0]], 0) + size
         count += 1
     return Gradients(count, elements)
-
-
-def _adds(name: str) -> bool:
-    return name in ("aten::add_", "aten::add")
 
 
 def is_over_many(part: Part) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,11 @@ import torch.nn.functional as F
 
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
+from profiler.region.mining.attention_flow import LOOKBACK, Thread, find_attention
 from profiler.region.mining.mine import Mining, mine
+from profiler.region.mining.unit_letters import letter
+from profiler.region.mining.units import Argument, Sig, Unit
+from profiler.trace.model import NONE
 from profiler.trace.read.reader import read_trace
 from tests.profiler.region.recording import record
 
@@ -192,3 +196,49 @@ def test_a_softmax_between_products_of_others_is_no_attention(tmp_path: Path) ->
 
     mining = mined(tmp_path / "t.json", gated, randn(64, 32), randn(32, 8), randn(32, 32))
     assert "attention by hand" not in {r.title for r in mining.regions}
+
+
+def tensor(*dims: int) -> Argument:
+    return Argument("tensor", (Sig("f32", dims),))
+
+
+SCORES = (BATCH, HEADS, LENGTH, LENGTH)
+PRODUCT = ("matmul", (tensor(*SHAPE), tensor(BATCH, HEADS, DEPTH, LENGTH)))
+SCALED = ("mul", (tensor(*SCORES), Argument("lost", (Sig("f32", ()),))))
+SOFTMAX = ("softmax", (tensor(*SCORES), Argument("value", (), -1), Argument("none")))
+SECOND = ("matmul", (tensor(*SCORES), tensor(*SHAPE)))
+VIEWS = (
+    ("view", (tensor(*SCORES), Argument("value", (), SCORES))),
+    ("view", (tensor(7, 3), Argument("value", (), (21,)))),
+)
+"""Of the scores, and of something else."""
+Calls = Sequence[tuple[str, tuple[Argument, ...]]]
+
+
+def attention_of(calls: Calls) -> list[list[str]]:
+    """Names of the units of each attention among calls of which the views launch nothing."""
+    units = [
+        Unit(i, name, True, 1, args, NONE, NONE, float(i), kernels=[] if name == "view" else [i])
+        for i, (name, args) in enumerate(calls)
+    ]
+    busy = [u for u in units if u.kernels]
+    thread = Thread(units, busy, [letter(u) for u in busy], [False] * len(busy), {u.op: u.op for u in units})
+    return [[busy[i].name for i in places] for places in find_attention(thread)]
+
+
+def test_thousands_of_views_between_do_not_cost_their_square() -> None:
+    """Each view of the scores is one more tensor whose readers are attention's."""
+    views = [VIEWS[i % 2] for i in range(60_000)]
+    assert attention_of([PRODUCT, *views, SOFTMAX, SECOND]) == [["matmul", "softmax", "matmul"]]
+
+
+def test_each_of_450_layers_with_views_between_is_one_attention() -> None:
+    between = list(VIEWS) * 5
+    layer = [PRODUCT, *between, SCALED, *between, SOFTMAX, *between, SECOND, *between]
+    assert attention_of(layer * 450) == [["matmul", "mul", "softmax", "matmul"]] * 450
+
+
+def test_a_long_chain_of_factors_before_the_product_is_not_all_looked_through() -> None:
+    scaled = ("mul", (tensor(*SHAPE), Argument("lost", (Sig("f32", ()),))))
+    (names,) = attention_of([*[scaled] * 5_000, PRODUCT, SOFTMAX, SECOND])
+    assert names == ["mul"] * (LOOKBACK - 1) + ["matmul", "softmax", "matmul"]

@@ -40,6 +40,12 @@ def test_python_has_the_name_of_its_annotation_and_of_what_follows(tmp_path: Pat
     assert one.time_us == pytest.approx(5_100 - 100)  # from the kernel's end to the next operation
 
 
+def test_of_annotations_around_python_the_shortest_names_it_then_the_first_by_name(tmp_path: Path) -> None:
+    around = [annotation("epoch", 20, 60_000), annotation("mixup", 30, 5_000), annotation("augment", 30, 5_000)]
+    (one,) = told(tmp_path, [*BEFORE, *around, *until(5_100)])
+    assert (one.kind, one.name) == ("python", "augment")
+
+
 def test_what_ends_with_a_copy_to_the_gpu_prepares_inputs(tmp_path: Path) -> None:
     copy = {**kernel(5_110, 40, 9, name="Memcpy HtoD (Pageable -> Device)"), "cat": "gpu_memcpy"}
     events = [*BEFORE, op("aten::to", 5_000, 150), launch(5_105, 9, name="cudaMemcpyAsync"), copy, *until(5_200)]

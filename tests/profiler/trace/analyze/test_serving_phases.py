@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,33 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_an_annotation_says_which_requests_and_tokens_a_step_has(name: str) -> None:
     assert phase_of(name) == NAMES[name]
+
+
+HOSTILE = (
+    "execute_" + "_" * 5_000, "execute_" + "7_" * 5_000, "execute_" + "new_cached_" * 5_000, "execute_" * 5_000,
+    "execute_context_1(" * 5_000, "execute_context_" + "9" * 5_000 + "(1)_generation_0(0)", "step[" + "A" * 5_000,
+    "step[DECODE bs=" + "9" * 5_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_name_that_is_made_to_be_slow_to_read_is_read_at_once(name: str) -> None:
+    told = phase_of(name)
+    assert told is None or told.kind == DECODE
+
+
+def test_what_stands_before_the_context_is_words_and_numbers_with_underscores() -> None:
+    """Every text of up to five pieces, against the rule written out piece by piece."""
+    piece = re.compile(r"(?:new|cached)?_?\d*_")
+    for size in range(6):
+        for pieces in product(("new", "cached", "_", "7", "x"), repeat=size):
+            before = "".join(pieces)
+            ends = {0}
+            for at in range(len(before)):
+                if at in ends:
+                    ends |= {end for end in range(at + 1, len(before) + 1) if piece.fullmatch(before, at, end)}
+            told = phase_of(f"execute_{before}context_1(2)_generation_0(0)")
+            assert (told is not None) == (len(before) in ends), before
 
 
 @pytest.mark.parametrize(("name", "kind"), [("tl_vllm_decode_full_exec", DECODE), ("tl_sglang_prefilldecode", PREFILL)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ from torch import Tensor, nn
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 from profiler.region.mining.mine import MinedRegion, mine
+from profiler.region.mining.texts.many_tensors import Gradients, accumulations, gradients_of
+from profiler.region.mining.units import DTYPES
+from profiler.trace.model import Step, Trace
 from profiler.trace.read.reader import read_trace
 from tests.profiler.region.mined import mined
 from tests.profiler.region.recording import record
+from tests.profiler.trace.files import real
 
 SIZES = ((48, 32), (48,), (7, 48), (7,), (7, 5))
 LONG_AGO = 1e7
@@ -130,6 +135,41 @@ def test_gradients_of_several_passes_count_once(tmp_path: Path) -> None:
         assert regions[title].text is not None, regions[title].missing
     assert {i.shape for i in parse(regions["optimizer step (foreach)"].text or "").inputs} == {(count,)}
     assert {i.shape for i in parse(regions["gradient accumulation"].text or "").inputs} == {(2 * count,)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2_train_autocast_eager",
+        "large_t5_train_autocast_2steps",
+        "timm_resnet50_train_fp32",
+        "llama_train_bf16_eager",
+    ],
+)
+def test_the_gradients_of_each_step_are_those_that_a_walk_through_its_operations_finds(name: str) -> None:
+    trace = real(f"{name}.json.gz")
+    handed = accumulations(trace)
+    for step in trace.steps:
+        assert gradients_of(trace, step, handed) == _walked(trace, step)
+    assert any(gradients_of(trace, step, handed).tensors for step in trace.steps)
+
+
+def _walked(trace: Trace, step: Step) -> Gradients:
+    names = [trace.names[int(n)] for n in trace.ops.name]
+    adds = {int(p) for n, p in zip(names, trace.ops.parent, strict=True) if n in ("aten::add", "aten::add_")}
+    inside = [
+        i for i, (n, start) in enumerate(zip(names, trace.ops.start_us, strict=True))
+        if n == "torch::autograd::AccumulateGrad" and step.start_us <= start < step.end_us
+    ]  # fmt: skip
+    elements: dict[str, int] = {}
+    count = 0
+    for i in [i for i in inside if i not in adds] or inside:
+        detail = trace.details[int(trace.ops.detail[i])] if trace.ops.detail[i] >= 0 else None
+        if detail is not None and detail.types and detail.types[0] in DTYPES:
+            dtype = DTYPES[detail.types[0]]
+            elements[dtype] = elements.get(dtype, 0) + math.prod(d for d in detail.dims[0] if isinstance(d, int))
+            count += 1
+    return Gradients(count, elements)
 
 
 def test_an_optimizer_that_no_recipe_is_gets_no_text(tmp_path: Path) -> None:
