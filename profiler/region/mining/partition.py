@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from profiler.region.mining import titles
-from profiler.region.mining.attention_flow import Thread, find_attention
+from profiler.region.mining.attention_flow import Thread, Values, find_attention
 from profiler.region.mining.backward_pairs import Maker, pair_backward
 from profiler.region.mining.compiled_attention import find_compiled_attention
 from profiler.region.mining.compiled_pairs import GraphForward, in_compiled_graph
@@ -30,7 +30,6 @@ from profiler.region.mining.unit_letters import (
     rotates,
 )
 from profiler.region.mining.units import Unit, Units
-from profiler.region.mining.values import Values
 from profiler.trace.model import NONE, Trace
 
 PIECES = frozenset({"slice", "narrow", "chunk", "split", "split_with_sizes", "select", "unbind"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.region.mining.attention_flow import Values
 from profiler.region.mining.output_shapes import alike, reads
 from profiler.region.mining.units import Argument, Sig, Unit
-from profiler.region.mining.values import Values
 from profiler.trace.model import NONE
 
 LAYOUTS = {
