@@ -99,7 +99,14 @@ def page(record: Json) -> str:
     by_judgement = counts(record["traces"])
     total = sum(by_judgement.values())
     words = ", ".join(f"{by_judgement[name]} {name} ({by_judgement[name] / total:.1%})" for name in JUDGED)
-    head = HEAD.format(largest=LARGEST, date=record["date"], counts=f"Of {total} pieces of advice: {words}.")
+    first = record["first"]
+    told = (
+        f"Of {total} pieces of advice: {words}. The same reading gave first "
+        f"{first['right']} right, {first['debatable']} debatable and {first['wrong']} wrong; both are in-sample: the "
+        f"expectations were read while the advice was mended, and {first['judged_again']} pieces that changed after it "
+        "were judged again."
+    )
+    head = HEAD.format(largest=LARGEST, date=record["date"], counts=told)
     return "\n".join(
         [head, *(line for name in sorted(record["traces"]) for line in _trace(name, record["traces"][name]))]
     )
