@@ -47,9 +47,17 @@ def compare_claim(claim: Span | None, measured: Span | None) -> Json:
 
 
 def choose_regions(regions: Sequence[Json], count: int) -> list[Json]:
-    """The regions to replace: advised otherwise than to be left, those first that are predicted to save the most."""
-    changed = [r for r in regions if r["text"] and r["advice"]["tool"] != "skip"]
+    """The regions to replace: advised otherwise than to be left, those first that are predicted to save the most.
+
+    What is to be changed about a call itself (its layout, padding, mask: a remedy) is no other code in its place.
+    """
+    changed = [r for r in regions if r["text"] and r["advice"]["tool"] != "skip" and not _is_remedy(r["advice"])]
     return sorted(changed, key=lambda r: -_predicted(r))[:count]
+
+
+def _is_remedy(advice: Json) -> bool:
+    remedies = (a["mode"] for a in advice.get("alternatives") or () if a["candidate"].startswith("library:remedy."))
+    return advice["mode"] in remedies
 
 
 def _predicted(region: Json) -> float:
