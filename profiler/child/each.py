@@ -178,6 +178,8 @@ def _work(work: Callable[[int], object], pieces: Sequence[int], output: int, par
             signal.signal(deadly, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads ends this
         gc.freeze()
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(1)  # OpenMP's threads are the parent's: a fork that asks for them waits for ever
         for piece in pieces:
             impose(os.getpid(), limits)  # here, where it cannot come late
             try:

@@ -57,7 +57,7 @@ def choose_regions(regions: Sequence[Json], count: int) -> list[Json]:
 
 def _is_remedy(advice: Json) -> bool:
     remedies = (a["mode"] for a in advice.get("alternatives") or () if a["candidate"].startswith("library:remedy."))
-    return advice["mode"] in remedies
+    return advice.get("mode") in remedies
 
 
 def _predicted(region: Json) -> float:

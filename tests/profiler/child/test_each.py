@@ -215,3 +215,27 @@ def test_where_no_fork_is_possible_every_piece_is_told_as_failed_and_nothing_is_
     assert found(lambda n: n, 4) == dict.fromkeys(range(4), Failure.KILLED)
     assert len(asked) == FORK_TRIES
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+THREADED = """
+import torch
+from profiler.child.each import each
+from profiler.child.limits import MIB, Limits
+
+torch.set_num_threads(2)
+a = torch.randn(1000, 1000)
+(a + a).sum()  # torch's threads have begun
+
+def work(piece):
+    return float((torch.arange(4_000_000) + piece).float().mean() > 0)
+
+print(sorted(each(work, range(2), Limits(timeout_s=30.0, memory_bytes=1024 * MIB, cpu_s=30.0))))
+"""
+
+
+def test_a_caller_whose_torch_has_threads_of_its_own_has_forks_that_do_not_wait_for_them() -> None:
+    """OpenMP's threads do not come along with a fork: it hung for its whole time in the first large operation."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OMP_")}
+    run = [sys.executable, "-c", THREADED]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout.strip() == "[(0, 1.0), (1, 1.0)]", done.stdout + done.stderr
