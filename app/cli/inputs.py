@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 TRACE_SUFFIXES = (".json", ".gz", ".tar", ".tgz", ".zip")
 
 
-ZIP = b"PK\x03\x04"
-
-
 class InputError(Exception):
     """The input is wrong; the message is for the user."""
 
@@ -44,7 +41,9 @@ def is_trace(path: Path) -> bool:
             head = file.read(64).lstrip()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    return head[:1] in (b"{", b"[", b"\x1f") or head.startswith(ZIP)
+    from profiler.trace.read.members import is_zip
+
+    return head[:1] in (b"{", b"[", b"\x1f") or is_zip(path)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from app.objects import trace as objects
 from app.objects.common import Note
 from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
-from app.trace_report.actions.recording import LAUNCHES, tells_nothing
+from app.trace_report.actions.recording import is_start, tells_nothing
 from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.launches_left import launches_left
@@ -273,7 +273,7 @@ def trace_json(
     """The API's trace object, without the fields that the store adds (id, status, created_at)."""
     notes: list[Note] = [to_json(n) for n in trace.notes]
     host = host_times_json(trace, mining.mined, parts)
-    if parts is None or not tells_nothing(parts.wall_us, LAUNCHES, host):
+    if parts is None or not is_start(parts.wall_us, host):
         notes += _idle_note(mining, parts, thresholds)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
     step_time, step = _step_time(mining), step_json(trace, parts, host)

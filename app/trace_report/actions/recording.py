@@ -64,7 +64,12 @@ def record_again(
 
 def tells_nothing(wall_us: float, launches: float, times: Sequence[HostTime]) -> bool:
     """Whether what the recording says of its step says nothing of any other: how idle the GPU is above all."""
-    return launches < LAUNCHES or _unsteady_share(wall_us, times) >= 0.5
+    return launches < LAUNCHES or is_start(wall_us, times)
+
+
+def is_start(wall_us: float, times: Sequence[HostTime]) -> bool:
+    """Whether most of the step is what a process does once."""
+    return _unsteady_share(wall_us, times) >= 0.5
 
 
 def _unsteady_share(wall_us: float, times: Sequence[HostTime]) -> float:
