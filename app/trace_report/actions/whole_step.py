@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.trace_report.actions.model import Blocker, Option, advised_left, alternative_left, launches_left
-from app.trace_report.step_model import ENDS, AnyRegion, Change, Left, Step, busy_us
+from app.trace_report.step_model import ENDS, LEAST_LEFT, AnyRegion, Change, Left, Step, busy_us
 from app.units import count
 
 COMPILE, GRAPHS = "compile-model", "cuda-graphs"
@@ -38,10 +38,17 @@ def covered(step: Step) -> dict[int, Left]:
     for place, region in enumerate(step.regions):
         if region.get("kind") in (*UNCAPTURED, COMPILED) or region["name"].startswith(CUSTOM) or _is_compiled(region):
             continue
-        left = advised_left(region) if _advises_compile(region) else alternative_left(region, "compile")
+        left = advised_left(region) if _advises_compile(region) else None
+        if left is None and (not _advises_compile(region) or launches_left(region, "compile").high < 1.0):
+            left = alternative_left(region, "compile")  # of what fuses: a call that stays one takes what it takes
         if left is not None:
             made[place] = Left(*(_in_whole(left.at(end), WHOLE.at(end)) for end in ENDS))
     return made
+
+
+def _without(left: Left, share: float) -> Left:
+    """What is left where this share of the time goes away as well, but for the end that saves least."""
+    return Left(left.low, max(LEAST_LEFT, left.mid - share), max(LEAST_LEFT, left.high - share))
 
 
 def _is_compiled(region: AnyRegion) -> bool:
@@ -55,9 +62,14 @@ def _in_whole(left: float, factor: float) -> float:
     return left if left >= 1.0 else min(1.0, left * factor)
 
 
-def whole_model(step: Step, blockers: Sequence[Blocker]) -> list[Option]:
-    """torch.compile(model), with and without CUDA graphs; the second stands beside the first where launches pace it."""
-    time = covered(step)
+def whole_model(
+    step: Step, blockers: Sequence[Blocker], conversions: Mapping[int, float] | None = None
+) -> list[Option]:
+    """torch.compile(model), with and without CUDA graphs; the second stands beside the first where launches pace it.
+
+    conversions: of regions the share of time that turns images around, which a whole model keeps channels-last.
+    """
+    time = {i: _without(left, (conversions or {}).get(i, 0.0)) for i, left in covered(step).items()}
     if not time:
         return _graphs(step, {}, blockers)
     launches = {i: _launches(step.regions[i]) for i in time}

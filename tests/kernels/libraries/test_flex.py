@@ -76,6 +76,9 @@ def test_gradients_are_those_of_loops_over_all_scores(case: Case) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # torch 2.11's own, of a compiled mask
 @pytest.mark.parametrize("grad", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("case", NAMED.values(), ids=NAMED)
 def test_the_compiled_kernels_give_what_loops_over_all_scores_give(case: Case, grad: bool) -> None:

@@ -239,3 +239,21 @@ def test_a_caller_whose_torch_has_threads_of_its_own_has_forks_that_do_not_wait_
     run = [sys.executable, "-c", THREADED]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=120)
     assert done.stdout.strip() == "[(0, 1.0), (1, 1.0)]", done.stdout + done.stderr
+
+
+def test_a_fork_uses_one_thread_of_blas_whatever_the_caller_has() -> None:
+    """One a core, waiting busily, took a region's whole limit of processor time on a host with many."""
+    program = (
+        "import numpy, json\n"
+        "from threadpoolctl import threadpool_info\n"
+        "from profiler.child.each import each\n"
+        "from profiler.child.limits import Limits\n"
+        "def threads(_): return max(i['num_threads'] for i in threadpool_info() if i['user_api'] == 'blas')\n"
+        f"limits = Limits({LIMITS.memory_bytes}, {LIMITS.cpu_s}, {LIMITS.timeout_s})\n"
+        "print(json.dumps([threads(0), *(value for _, value in each(threads, [0, 1, 2], limits))]))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "OPENBLAS_NUM_THREADS": "4"}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert json.loads(answer.stdout) == [4, 1, 1, 1]
