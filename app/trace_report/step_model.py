@@ -14,7 +14,8 @@ waiting stays unless a change ends it.
 With CUDA graphs, but for the end that saves least, the host launches the graph and goes on with what is in none (the
 optimizer, its Python) while the GPU works through it:
 
-    step = max(a replay's call + kernels - saved + a gap for each launch in a graph, the host's time x launches left) + waiting
+    step = max(a replay's call + kernels - saved + a gap for each launch in a graph, the host's time x launches left)
+           + waiting
     the host's time = (GPU-paced - its lead) + host-paced + its pauses but those in which it waits
 
 Where kernels of several streams overlap, the end that saves least counts of a
@@ -52,7 +53,9 @@ WAITING: frozenset[str] = frozenset({"loader", "capturing", "start_up", "compili
 @dataclass(frozen=True, slots=True)
 class Step:
     """Of a trace what predictions for its step rest on: its step's parts and pace, its regions, the time of kernels
-    without an operation. has_shapes: whether they were recorded. waits_us: of the host's pauses those in which it waits."""
+    without an operation. has_shapes: whether they were recorded. waits_us: of the host's pauses those in which
+    it waits.
+    """
 
     parts: StepParts
     pace: Pace
@@ -189,8 +192,8 @@ def _replayed_us(step: Step, busy_us: float, left: float) -> float:
     others = parts["idle_communication_us"] + step.waits_us
     idle = parts["idle_launch_us"] + parts["idle_host_us"] + parts["idle_device_us"]
     busy = parts["wall_us"] - idle - parts["idle_communication_us"]
-    paced = max(0.0, busy + parts["idle_device_us"] - pace["gpu_us"]) + parts["idle_launch_us"]
-    host = (pace["gpu_us"] - pace["lead_us"] + paced) * left + parts["idle_host_us"] - step.waits_us
+    host_bound_us = max(0.0, busy + parts["idle_device_us"] - pace["gpu_us"]) + parts["idle_launch_us"]
+    host = (pace["gpu_us"] - pace["lead_us"] + host_bound_us) * left + parts["idle_host_us"] - step.waits_us
     return max(kernels, host) + others
 
 

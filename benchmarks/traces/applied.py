@@ -312,8 +312,8 @@ def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
 def alone_on_host(lock: int) -> None:
     """Waits until no other child starts, compiles or is timed, and keeps it so until this one ends.
 
-    lock: descriptor of a lock that this child was started with its part of. All that a child does before costs the host,
-    and a step that the host paces would be timed with it.
+    lock: descriptor of a lock that this child was started with its part of. All that a child does before costs the
+    host, and a step that the host paces would be timed with it.
     """
     fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -413,8 +413,9 @@ def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: flo
         (arguments.traces / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 6))
         told = gzip.compress(json.dumps(trace, default=str).encode(), 6)
         (arguments.traces / f"{path.stem}.report.json.gz").write_bytes(told)
+    listed: list[Json] = [{**a} for a in trace["actions"]]
     kept = ("id", "scope", "title", "saves_us", "step_time_us", "adds_us", "instead_of")
-    actions: list[Json] = [{k: a[k] for k in kept} | {"option": option_of(a)} for a in trace["actions"]]
+    actions = [{k: a[k] for k in kept} | {"option": option_of(a)} for a in listed]
     wall = (trace.get("step_parts") or {"wall_us": 0.0})["wall_us"]
     answer: Json = {
         "model": model,
@@ -427,7 +428,8 @@ def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: flo
     }
     known = [a["option"] for a in actions if a["option"]]
     together = "+".join(a["option"] for a in actions if a["option"] and a["adds_us"] is not None)
-    wanted = dict.fromkeys(["", *known, together] if "+" in together else ["", *known])
+    alone = [] if arguments.together else known
+    wanted = dict.fromkeys(["", *alone, together] if "+" in together or arguments.together else ["", *known])
     with ThreadPoolExecutor(3) as pool:
         files = {what: folder / f"{path.stem}-{number}.out" for number, what in enumerate(wanted)}
         whys = dict(zip(files, pool.map(lambda w: start(model, w, files[w], arguments, until), files), strict=True))
@@ -465,6 +467,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--others", action="store_true", help="the five that nothing was chosen by")
+    parser.add_argument("--together", action="store_true", help="no option by itself, only those that are followed")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--traces", type=Path, help="a folder to keep the traces in")

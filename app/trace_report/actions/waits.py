@@ -42,7 +42,7 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
             LAYOUT, "layout", LAYOUT, "Keep images channels-last",
             "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
             f"kernels that turn images around for convolutions take {spent / step.parts['wall_us']:.0%} of the step",
-            {"kind": "predicted", "text": f"from the time of {len(rows)} kinds of kernels in the trace, of none to twice of it"},
+            {"kind": "predicted", "text": f"from the time of {len(rows)} kinds of kernels in the trace: none to twice"},
             Change(time=dict.fromkeys(places, left)), tuple(places),
         )
     ]  # fmt: skip

@@ -29,7 +29,7 @@ def floats_in_room(out: torch.Tensor, ref: torch.Tensor, length: int, limit: flo
         return InRoom()
     rows = ratio.view(-1, length).mean(-1).max() if length else ratio.new_zeros(())
     mean, row, most = torch.stack([ratio.mean(), rows, ratio.max()]).sqrt().nan_to_num(math.inf).tolist()
-    return InRoom(mean, row, most, room.slope)
+    return InRoom(mean, row / room.together, most, room.slope)
 
 
 def _outside(out: torch.Tensor, finite: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> float:

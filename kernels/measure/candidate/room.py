@@ -29,6 +29,9 @@ SCALES, SAMPLED = 64, 1 << 16
 """On how many grids a result is tried for rounding one way all at once, and how many of its elements."""
 TWICE = 2.0 / 8.0
 """Two such roundings as what `Room.slope` says, of which a candidate may have eight times (judge.SLOPE_ROOM)."""
+FEW_NUMBERS, MANY_NUMBERS, TOGETHER = 2.0, 8.0, 5.0
+"""Independent numbers that a row's error is made of: from so few on it is held like an element, five times further
+(judge.OUTLIER_ROOM over ROW_ROOM), from so many on like a row."""
 NEGLIGIBLE = 2.0**-6
 """Of a unit in the last place of a result of usual size: smaller errors count for nothing, however small the number."""
 COMPARING = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal"})
@@ -53,6 +56,7 @@ class Room:
 
     slope: how far rounding by chance makes all of an output too large or too small, relative, in the root mean square.
     flips: how many elements end on another step, in the mean. of_source: size of what an index output selects from.
+    together: how many times further a row may be off where its elements are off together, by one number a row.
     """
 
     size: torch.Tensor | None = None
@@ -61,6 +65,7 @@ class Room:
     slope: float = 0.0
     flips: float = 0.0
     of_source: torch.Tensor | None = None
+    together: float = 1.0
 
 
 class _Bordered(Wide):
@@ -174,6 +179,7 @@ class _Spread:
         self.ends = [(o, o) for o in outputs]
         self.slopes = [0.0] * len(outputs)
         self.of = {n: torch.zeros_like(v) for n, v in sources.items()}
+        self.of_rows = [_Rows() for _ in outputs]
         self.runs = 0
 
     def add(self, run: Run) -> None:
@@ -181,6 +187,7 @@ class _Spread:
         for n, (right, other) in enumerate(zip(self.outputs, run.outputs, strict=True)):
             off = _difference(other, right)
             self.squares[n].add_(off.square())
+            self.of_rows[n].add(off)
             self.slopes[n] += slope_of(off, right) ** 2
             if (dtype := self.stepped[n]) is not None:
                 self.flips[n] += float((other.to(dtype).float() != right.to(dtype).float()).sum())
@@ -215,7 +222,41 @@ class _Spread:
             reach = reach if most is None else torch.maximum(reach, most)
             return Room(None, out - reach, out + reach, slope, flips)
         even = _even(size, out, dtype)
-        return Room(even if most is None else torch.maximum(even, most), slope=slope)
+        size = even if most is None else torch.maximum(even, most)
+        return Room(size, slope=slope, together=self.of_rows[number].further())
+
+
+@dataclass(slots=True)
+class _Rows:
+    """How much the mean square of a row's error varies from run to run."""
+
+    runs: int = 0
+    total: torch.Tensor | float = 0.0
+    squares: torch.Tensor | float = 0.0
+
+    def add(self, off: torch.Tensor) -> None:
+        if off.dim() < 2 or not off.is_floating_point():
+            return
+        row = off.square().mean(-1)
+        self.runs, self.total, self.squares = self.runs + 1, self.total + row, self.squares + row.square()
+
+    def further(self) -> float:
+        """How many times further than a row of independent errors a row may be off: up to TOGETHER.
+
+        The mean square of n independent errors varies by 2 / n of its square; of one number that all elements share,
+        such as what an attention's backward subtracts from a row, by 2: then few runs say little of the one row, and of
+        many rows one is as far off as one element of many is.
+        """
+        if self.runs < 2 or not isinstance(self.total, torch.Tensor) or not isinstance(self.squares, torch.Tensor):
+            return 1.0
+        mean = self.total / self.runs
+        varies = (self.squares - self.total * mean) / (self.runs - 1)
+        known = mean > 0
+        if not bool(known.any()):
+            return 1.0
+        numbers = 2.0 / max(1e-9, float((varies[known] / mean[known].square()).mean()))
+        share = math.log(MANY_NUMBERS / max(numbers, 1.0)) / math.log(MANY_NUMBERS / FEW_NUMBERS)
+        return float(TOGETHER ** min(1.0, max(0.0, share)))
 
 
 def _difference(value: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -53,8 +53,12 @@ class Rounding:
         return torch.where(value.abs() < info.smallest_normal, places * step, made)
 
     def jitter(self, value: torch.Tensor, size: float) -> torch.Tensor:
-        """Each number off by chance, `size` of its own in the root mean square. Rounding to the nearest leaves all."""
+        """Each number off by chance, `size` of its own in the root mean square; infinities stay, as masks have them.
+
+        Rounding to the nearest leaves all.
+        """
         if self.generator is None or not value.numel():
             return value
         noise = torch.rand(value.shape, dtype=value.dtype, device=value.device, generator=self.generator)
-        return value + value * noise.sub_(0.5).mul_(size * 12**0.5)
+        off = value * noise.sub_(0.5).mul_(size * 12**0.5)
+        return value + off.masked_fill_(~value.isfinite(), 0.0)

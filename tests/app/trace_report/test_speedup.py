@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.cli.text import trace_text
+from app.estimate.rates import FITTED
 from app.trace_report.speedup import gain
 from app.trace_report.step_model import Change, Left, step_of, step_us
 from app.web.templating import environment
@@ -74,12 +75,16 @@ def test_where_the_host_sets_the_pace_faster_kernels_save_nothing_and_fewer_laun
     assert step_us(step, [Change(time=faster)]) == pytest.approx((1000.0,) * 3)
 
 
-def test_graphs_take_the_launches_away_and_leave_the_kernels_and_the_hosts_pauses() -> None:
+def test_graphs_take_the_launches_away_and_what_the_host_does_meanwhile_does_not_add_up() -> None:
     paced: Json = {"gpu_paced_us_per_step": 0.0, "mode": "reduce-overhead", "speedup": None}
     regions = [region("a", 50.0, **paced), region("b", 30.0, **paced), region("c", 20.0, "skip")]
     answer = trace(regions, launch=800.0, host=100.0, gpu=0.0)
-    # Kernels, 1.1 µs between any two of 100, and pauses; at the slow end only the two regions' 20 launches vanish.
-    assert followed(answer) == pytest.approx([200.0, 310.0, 0.8 * 900 + 100])
+    # A replay's call, the kernels and 0.3 µs between any two of 100: longer than the host's pauses, which go on
+    # meanwhile. At the slow end only the two regions' 20 launches vanish.
+    once = FITTED.host.graphs + 100.0 + 100 * 0.3
+    assert followed(answer) == pytest.approx([once, once, 0.8 * 900 + 100])
+    waiting: Json = {"kind": "sync", "name": "", "time_us": 60.0, "longest_us": 60.0, "following": "", "module": ""}
+    assert followed({**answer, "host_times": [waiting]})[1] == pytest.approx(once + 60.0)
     told = {u["code"]: u for u in gain(answer)["unknown"]}  # type: ignore[index]
     assert told["graphs"]["time_us"] == 100.0
     assert told["launches"]["time_us"] == 800.0

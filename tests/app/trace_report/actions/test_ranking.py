@@ -153,8 +153,13 @@ def test_where_sizes_change_from_step_to_step_no_graph_is_promised() -> None:
 
 
 def test_graphs_that_save_little_more_than_fusion_stand_in_its_place() -> None:
-    stands = {a["id"]: a["instead_of"] for a in reported("llama_prefill_bf16_eager.json.gz")["actions"]}
-    assert (stands["compile-model"], stands["cuda-graphs"]) == ("", "compile-model")
+    def stands(idle_us: float, launches: int) -> tuple[str, str]:
+        made = trace([region("a", 40_000.0)], launch=idle_us, launches=launches)
+        of = {a["id"]: a["instead_of"] for a in gain_and_actions(made)[1]}  # type: ignore[arg-type]
+        return of["compile-model"], of["cuda-graphs"]
+
+    assert stands(2_200.0, 20) == ("", "compile-model")
+    assert stands(90_000.0, 1_000) == ("cuda-graphs", "")
 
 
 def test_communication_that_ends_sooner_saves_nothing_where_launches_are_later() -> None:
