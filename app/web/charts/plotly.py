@@ -366,19 +366,6 @@ def candidates(validation: Figures) -> Chart | None:
     return intervals(dots, floor_us, f"{'wall' if wall else 'device'} time of one call, µs")
 
 
-def alternatives(advice: Advice) -> Chart | None:
-    """Predicted time range of each alternative that has one, and the floor. Hollow: the rule does not admit it."""
-    dots = []
-    for option in sorted(timed_options(advice), key=lambda o: o.mid_us):
-        effort = f"{option.lines:,} {'line' if option.lines == 1 else 'lines'}" if option.lines else "no code"
-        time, label = option.time_us, f"{duration(option.mid_us)} · {effort}"
-        hollow = not option.admitted
-        dots.append(Dot(option.name, option.tool, time["low"], time["mid"], time["high"], label, hollow))
-    if len(dots) < 2:
-        return None  # eager alone: nothing to compare it with
-    return intervals(dots, advice.get("floor_us"), "predicted time of one call, µs")
-
-
 def comparison(left: Figures, right: Figures) -> Chart | None:
     """Two validations' candidates on one axis: filled is the first, hollow the second."""
     dots = [
