@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Annotated, TypedDict
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
@@ -412,9 +412,13 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
 
 
 def _what_if_values(request: Request) -> tuple[float | None, float | None]:
-    """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent."""
-    share = parse_number(request.query_params.get("of"))
-    faster = parse_number(request.query_params.get("faster"))
+    """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent.
+
+    A part of a page that is asked for has its page's address.
+    """
+    shown = dict(parse_qsl(urlsplit(request.headers.get("hx-current-url", "")).query)) if is_fragment(request) else {}
+    asked = {**shown, **request.query_params}
+    share, faster = parse_number(asked.get("of")), parse_number(asked.get("faster"))
     return (
         None if share is None else min(max(share, 0.0), 1.0),
         None if faster is None else min(max(faster, 1.0), whatif.MOST_FASTER),

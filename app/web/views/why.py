@@ -16,13 +16,17 @@ Mark = Literal["for", "against", "unknown", "unasked"]
 
 
 class CriterionRow(TypedDict):
-    """A criterion read forward. mark: whether `claim`, which speaks for the tool that it stands under, is true."""
+    """A criterion read forward. mark: whether `claim`, which speaks for the tool that it stands under, is true.
+
+    source: "" where it is the criterion's own, which docs/rule.md has.
+    """
 
     name: str
     claim: str
     mark: Mark
     threshold: str
     because: str
+    source: str
 
 
 class CriteriaOfTool(TypedDict):
@@ -52,6 +56,7 @@ def _row(criterion: Criterion) -> CriterionRow:
         "mark": mark_of(criterion),
         "threshold": figure(threshold, criterion["name"]) if number else "",
         "because": criterion["because"],
+        "source": "" if criterion["source"] == BY_NAME[criterion["name"]].source else criterion["source"],
     }
 
 
