@@ -52,6 +52,7 @@ def test_upload_read_validate(open_page: Open, handrolled: Path) -> None:
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
     expect(page.locator(".verdict")).to_be_visible()
     page.get_by_role("link", name="Cost", exact=True).click()
+    expect(page.locator("#roofline .plot")).to_be_visible()
     drawn(page)
 
     page.get_by_role("button", name="Validate").click()
@@ -105,6 +106,7 @@ def test_a_pasted_region_and_the_caret_under_its_mistake(open_page: Open) -> Non
     page.get_by_role("button", name="Advise").click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
     page.get_by_role("link", name="Cost", exact=True).click()
+    expect(page.locator("#roofline .plot")).to_be_visible()
     drawn(page)
 
     # Editing costs again, in place; a mistake leaves the last analysis and says where it is.

@@ -278,7 +278,8 @@ def advice(request: Request, region_id: str) -> Response:
     region, without = _with_advice_state(request, region)
     if without.get("awaited"):
         return Response(status_code=204)
-    return render("partials/region/advice_came.html", _page(request, region), request=request)
+    tab = _shown_address(request).get("tab", "")
+    return render("partials/region/preview.html", _page(request, region, tab), request=request)
 
 
 def _page(request: Request, region: Region, tab: str = "") -> dict[str, object]:
@@ -411,13 +412,17 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
     return render("partials/region/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
 
 
+def _shown_address(request: Request) -> dict[str, str]:
+    """The query of the page that asks for a part of itself; {} for a whole page."""
+    return dict(parse_qsl(urlsplit(request.headers.get("hx-current-url", "")).query)) if is_fragment(request) else {}
+
+
 def _what_if_values(request: Request) -> tuple[float | None, float | None]:
     """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent.
 
     A part of a page that is asked for has its page's address.
     """
-    shown = dict(parse_qsl(urlsplit(request.headers.get("hx-current-url", "")).query)) if is_fragment(request) else {}
-    asked = {**shown, **request.query_params}
+    asked = {**_shown_address(request), **request.query_params}
     share, faster = parse_number(asked.get("of")), parse_number(asked.get("faster"))
     return (
         None if share is None else min(max(share, 0.0), 1.0),
