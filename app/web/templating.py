@@ -17,8 +17,8 @@ from app.web import labels
 from app.web.charts import effort
 from app.web.charts.figure import show_hidden
 from app.web.charts.svg import drawing
+from app.web.charts.timed import advised_candidate
 from app.web.server.assets import asset, folder
-from app.web.views.verdict import advised_candidate, verdict_section
 from kernels.measure.outcome import by_wall
 
 TEMPLATES = folder("templates")
@@ -71,7 +71,6 @@ def environment() -> Environment:
         "sentence": units.sentence,
         "drawing": drawing,
         "effort_kept": effort.describe_lines,
-        "verdict": verdict_section,
         "advised": advised_candidate,
     }
     env.globals |= {

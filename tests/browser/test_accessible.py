@@ -125,7 +125,9 @@ def stops(page: Page) -> list[dict[str, Any]]:
     raise AssertionError(f"Tab is caught: {collected[-3:]}")
 
 
-@pytest.mark.parametrize("name", ["home", "trace", "region", "region, all tabs", "validation", "compare traces", "learn", "api"])
+@pytest.mark.parametrize(
+    "name", ["home", "trace", "region", "region, all tabs", "validation", "compare traces", "learn", "api"]
+)
 def test_tab_goes_through_the_page_in_order_and_is_always_seen(
     open_page: Open, paths: dict[str, str], name: str
 ) -> None:

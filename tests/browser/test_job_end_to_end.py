@@ -118,7 +118,7 @@ def test_a_pasted_region_and_the_caret_under_its_mistake(open_page: Open) -> Non
     with page.expect_response(re.compile("/regions/preview")):
         page.fill("#text", POINTWISE.replace("return y", "return q"))
     expect(error).to_contain_text("q")
-    expect(page.locator("#tab-panel table").first).to_be_visible()
+    expect(page.locator("#operations table")).to_be_visible()
     with page.expect_response(re.compile("/regions/preview")):
         page.fill("#text", POINTWISE)
     expect(error).to_be_empty()

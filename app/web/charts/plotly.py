@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
-from app.objects.advice import Advice
 from app.objects.cost import Cost, CostOperation, Traffic
 from app.objects.evidence import Figures
 from app.objects.region import RegionBody
@@ -18,7 +17,7 @@ from app.objects.trace import Trace, TraceBody
 from app.units import amount, duration, share
 from app.web.charts.figure import BY_COLOUR, COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, hatch, symbol
 from app.web.charts.names import id_of, shorten_uniquely
-from app.web.charts.timed import candidate_rows, decided_by_wall, timed_options
+from app.web.charts.timed import candidate_rows, decided_by_wall
 from app.web.labels import TOOL_LABELS
 from app.web.long_lists import Rows, fold_smallest, heaviest
 

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app.errors import Problem
-from app.objects.advice import Alternative
 from app.objects.device import Device
 from app.objects.record import ArchiveRecord, Validation
 from app.objects.region import Region, RegionBody

@@ -83,9 +83,7 @@ def device_rates(device: Device, *dtypes: str | None) -> roofline.DeviceRates:
     }
 
 
-def analysis(
-    region: RegionBody, validation: AnyValidation | None = None, settings: Thresholds = DEFAULTS
-) -> Analysis:
+def analysis(region: RegionBody, validation: AnyValidation | None = None, settings: Thresholds = DEFAULTS) -> Analysis:
     """The region's verdict, costs and charts. Where the validation is of its device, the verdict is by it, and measured
     points join the roofline."""
     advice, cost = region.get("advice") or None, region.get("cost") or None

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Literal, TypedDict, cast
 
 from app.advice.evidence import reissue_json
-from app.objects.advice import Advice, Alternative
+from app.objects.advice import Advice
 from app.objects.common import Range
 from app.objects.evidence import Figures
 from app.objects.record import ArchiveRecord, Validation, ValidationBody
 from app.objects.region import RegionBody
 from app.thresholds import DEFAULTS, Thresholds
 from app.units import factor
-from app.web.charts.timed import candidate_rows, decided_by_wall, timed_options
+from app.web.charts.timed import advised_candidate, candidate_rows, decided_by_wall, timed_options
 from app.web.views.why import CriteriaOfTool, criteria_of, sentences
 from profiler.hardware import find_device
 
@@ -53,9 +53,9 @@ class Bar(TypedDict):
 class Section(TypedDict):
     """Context of partials/region/verdict.html and chart.html.
 
-    advice: what is said, by the measurement where there is one; headline: its own without the figures; predicted: the advice before it. record: the
-    measurement. now, then: bars of what runs now and of what is advised. left: candidates that the chart has no room
-    for; end_us: where its axis ends. floor_us: None where wall times decide.
+    advice: what is said, by the measurement where there is one; headline: its own without the figures. predicted: the
+    advice before the measurement, which is record. now, then: bars of what runs now and of what is advised. left:
+    candidates that the chart has no room for; end_us: where its axis ends. floor_us: None where wall times decide.
     """
 
     advice: Advice
@@ -171,21 +171,6 @@ def _unmixed(advice: Advice, record: Validation | ArchiveRecord | None) -> Advic
 
 
 # ---------------------------------------------------------------------------------------------------------------- bars
-
-
-def advised_candidate(advice: Advice) -> str:
-    """The name of the candidate that is advised; "" where it is none of the alternatives."""
-    if advice["tool"] == "skip":
-        return "eager"
-    of_tool = [a for a in advice.get("alternatives") or () if a["tool"] == advice["tool"]]
-    in_mode = [a for a in of_tool if a.get("mode") == advice.get("mode")]
-    offered = [a for a in in_mode if a.get("admitted", True)] or in_mode or of_tool
-    return min(offered, key=_time_us)["candidate"] if offered else ""
-
-
-def _time_us(option: Alternative) -> float:
-    time = option.get("time_us")
-    return time["mid"] if time else float("inf")
 
 
 def label_of(candidate: str) -> str:

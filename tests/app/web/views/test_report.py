@@ -79,7 +79,9 @@ def test_a_region_with_its_charts_and_criteria_in_one_file(region: dict[str, Any
     page = region_report(region, written="today")
     seen = stands_alone(page)
     for criterion in region["advice"]["criteria"]:
-        assert f'data-criterion="{criterion["name"]}"' in page and criterion["because"][1:-1].replace("`", "") in seen.text
+        assert (
+            f'data-criterion="{criterion["name"]}"' in page and criterion["because"][1:-1].replace("`", "") in seen.text
+        )
     figures = re.findall(r"<figure class=\"chart.*?</figure>", page, re.S)
     assert len(figures) >= 3
     assert all('<svg class="drawn"' in f and "<table" in f for f in figures)

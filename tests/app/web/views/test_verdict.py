@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from app.web.charts.timed import advised_candidate
 from app.web.templating import environment
-from app.web.views.verdict import advised_candidate, is_of_this_device, label_of, verdict_section, without_figures
+from app.web.views.verdict import is_of_this_device, label_of, verdict_section, without_figures
 from tests.app import samples
 
 ROOM = {"current": "/regions/x", "tab_base": "/regions/x?tab="}
@@ -100,8 +101,8 @@ def test_what_the_rule_excludes_is_named_with_the_reason_where_it_is_faster() ->
             "Call F.x for a: confirmed by measurement",
         ),
         (
-            "Measured otherwise: compile, 1.2 times as fast as eager on NVIDIA H200; the prediction (triton) is overturned",
-            "Measured otherwise: compile; the prediction (triton) is overturned",
+            "Measured otherwise: compile, 1.2 times as fast as eager on NVIDIA L4; the prediction (x) is overturned",
+            "Measured otherwise: compile; the prediction (x) is overturned",
         ),
         ("Leave a: not worth it", "Leave a: not worth it"),
     ],
