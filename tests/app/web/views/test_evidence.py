@@ -65,6 +65,8 @@ def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> No
         ("triton", "not_run", False),
         ("triton", "mismatch", False),
         ("compile", "correct", False),
+        ("skip", "correct", False),
+        ("triton", "other", False),
     ],
 )
 def test_advice_is_called_checked_only_where_a_candidate_of_it_was(tool: str, status: str, said: bool) -> None:
@@ -73,6 +75,10 @@ def test_advice_is_called_checked_only_where_a_candidate_of_it_was(tool: str, st
                   samples.candidate("triton:generated", "triton", None, status=status)]  # fmt: skip
     advice = samples.region("a", tool)["advice"]
     advice = {**advice, "validation": samples.validation(outcome="unmeasured", device=None, candidates=candidates)}
+    other = samples.alternative("triton", "triton:other", 1500.0, mode="other")
+    if status == "other":
+        advice = {**advice, "mode": "other", "alternatives": [*advice["alternatives"], other]}
+        candidates[1]["status"] = "correct"
     shown = environment().from_string('{% from "macros.html" import evidence %}{{ evidence(advice) }}')
     tag = shown.render(current="/regions/x", advice=advice)
     assert ("checked" in tag) == said
