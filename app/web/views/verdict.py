@@ -118,6 +118,7 @@ def verdict_section(
 
 def without_figures(headline: str) -> str:
     """A headline without its speed-up, which stands next to it."""
+    headline = headline.removesuffix(" (predicted, not measured)")
     return re.sub(r", (?:predicted )?[\d.]+ times as fast(?: as eager(?: on [^;]*)?| \([^)]*\))?", "", headline)
 
 

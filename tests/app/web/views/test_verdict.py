@@ -105,6 +105,7 @@ def test_what_the_rule_excludes_is_named_with_the_reason_where_it_is_faster() ->
             "Measured otherwise: compile; the prediction (x) is overturned",
         ),
         ("Leave a: not worth it", "Leave a: not worth it"),
+        ("Write Triton for a (predicted, not measured)", "Write Triton for a"),
     ],
 )  # fmt: skip
 def test_a_headline_loses_its_figures_and_nothing_else(headline: str, said: str) -> None:
