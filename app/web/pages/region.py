@@ -588,6 +588,7 @@ def validation(request: Request, validation_id: str) -> Response:
         **_validation_context(request, validation_id),
         **landscapes.part(request, stored),
         "name": stored.get("name") or "Validation",
+        "charts": False,
         "regression": compare_with_previous(state_of(request), validation_id) if timed else None,
     }
     return render("validation.html", context, request=request)
