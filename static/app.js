@@ -46,14 +46,14 @@
   const { charts } = document.currentScript.dataset;
   let loading = false;
   function load() {
-    if (window.Plotly || loading || !document.querySelector("[data-figure]")) return;
+    if (window.Plotly || loading || !document.querySelector(".plot[data-figure]")) return;
     loading = true;
     const script = document.createElement("script");
     script.src = charts;
     script.addEventListener("load", () => drawAll(document));
     document.head.append(script);
   }
-  const drawAll = (within) => { load(); every("[data-figure]", within).forEach(draw); reachable(); };
+  const drawAll = (within) => { load(); every(".plot[data-figure]", within).forEach(draw); reachable(); };
   // A box that scrolls is reached by Tab and says whose numbers it holds; one that fits is no stop on the way.
   const reachable = () => every(".scroll, .kernels").forEach((box) => {
     const wide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
@@ -170,7 +170,8 @@
   });
   // What the oracle says of a text that was edited since is no answer on this page.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.target.id === "oracle" && !document.contains(event.detail.requestConfig.elt)) event.detail.shouldSwap = false;
+    const { elt } = event.detail.requestConfig;
+    if (["oracle", "verdict"].includes(event.target.id) && !document.contains(elt)) event.detail.shouldSwap = false;
   });
   // What was looked up meanwhile is newer than an answer that the server was asked for.
   document.addEventListener("htmx:beforeSwap", (event) => {

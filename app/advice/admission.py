@@ -108,7 +108,7 @@ def refuse(option: Option, reason: str) -> Option:
     """Not admitted, for this reason. Spelled out: a verdict is asked for thousands of times, and `replace` is slow."""
     old = option.alternative
     note = f"{old.note}; {reason}" if old.note else reason
-    made = Alternative(old.tool, old.candidate, old.time_us, old.effort_lines, note, False, old.call, old.mode)
+    made = Alternative(old.tool, old.candidate, old.time_us, old.effort_lines, note, False, old.call, old.mode, reason)
     return Option(made, option.bytes_written, option.installed, option.runs, option.part, option.host_us)
 
 

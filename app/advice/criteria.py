@@ -11,14 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.advice.case import Case, percent, short
-from app.advice.declaration import Declaration, FactNumber, Judgement, Question
+from app.advice.declaration import Claim, Declaration, FactNumber, Judgement, Question
 from app.advice.launches import is_host_bound, launch_bound_alone, launch_share, told_by_launches
 from app.advice.model import Criterion
 from app.advice.options import Option, no_triton
 from app.estimate.compiled_bytes import predicted_bytes
 from app.estimate.facts import Cover, RegionFacts
 from app.thresholds import Thresholds
-from app.units import duration, factor, plain
+from app.units import digits, duration, factor, plain
 from app.units import share as in_percent
 from kernels.measure.records import LAUNCH_BOUND
 from profiler.oracle.compiler.targets import TARGETS
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Declaration,
     name="fast-enough",
     source="sources: fast enough? stop",
+    claim=Claim("The step meets its target time", "skip", only_if_given=True),
     figure=duration,
     ends="where it holds, the answer is `skip`",
     ends_at=True,
@@ -66,6 +67,7 @@ def fast_enough(case: Case) -> Judgement:
     Declaration,
     name="worth-it",
     source="sources: under 1 % of the step, don't",
+    claim=Claim("Too small a part of the step to matter", "skip", on=False),
     thresholds=("worth_share",),
     figure=in_percent,
     ends="where it does not hold, the answer is `skip`",
@@ -112,6 +114,7 @@ def reachable_gain(case: Case) -> float | None:
     Declaration,
     name="kernel-problem",
     source="this project's rule: findings about the step come before findings about a kernel",
+    claim=Claim("Launches, copies or waiting are the problem, no kernel", "skip", on=False),
     thresholds=("idle_share", "short_kernel_us", "launch_share"),
     figure=in_percent,
     ends="where it does not hold, the answer is `skip` with what helps instead, or for launches of a step `compile` in"
@@ -188,6 +191,7 @@ def _launches(case: Case) -> Judgement:
     Declaration,
     name="library-covers",
     source="sources: no library covers it is the first condition for Triton; coverage catalogue of the project",
+    claim=Claim("One library call does all of it", "library"),
     thresholds=("textbook", "quantised_batch"),
     numbers=(
         FactNumber(
@@ -261,6 +265,7 @@ def _unknown(cover: Cover) -> int:
     Declaration,
     name="compile-fuses",
     source="torch.compile's fusion rules: pointwise and row reductions fuse, library calls and fallbacks do not",
+    claim=Claim("It fuses into little more than the minimum traffic", "compile"),
     thresholds=("fused_near_ideal", "custom"),
     figure=factor,
     question=Question(
@@ -386,6 +391,7 @@ def _refuse_compute_bound(option: Option, judged: Criterion) -> str:
     Declaration,
     name="bandwidth-bound-or-custom",
     source="sources: bandwidth-bound, so that fusing saves bytes, or custom enough that nothing fused exists",
+    claim=Claim("Bound by memory, or nothing fused exists for it", "triton"),
     refuses=_refuse_compute_bound,
     question=Question(
         "Bound by memory, or so custom that nothing fused exists?",
@@ -407,25 +413,28 @@ def bandwidth_or_custom(case: Case) -> Judgement:
     detail = "your input" if side else "not known"
     if shape is not None:
         side = bound(shape.cost, case.device)
-        detail = f"{shape.cost.intensity:.3g} FLOP per byte, fused"
+        detail = f"{digits(shape.cost.intensity)} FLOP per byte, fused"
     fused = compile_fuses(case).holds
     covered = library_covers(case).holds
     custom = not covered and fused is False
     holds: bool | None = side == "memory" or custom
     if side is None and not custom:
         holds = None
-    because = f"{side or 'unknown'}-bound ({detail})" if side else "whether it is memory-bound is not known"
-    if custom:
-        because += "; no library covers it and torch.compile does not make one pass of it"
+    because = f"{side}-bound ({detail})" if side else "whether it is memory-bound is not known"
     if side == "compute":
         because += "; Triton reaches about 80 to 95 % of hand-tuned CUDA on compute-bound work"
-    return Judgement(holds, side, "memory", because)
+    if custom:
+        none = "no library covers it and torch.compile does not make one pass of it"
+        because = f"{because}; {none}" if side == "memory" else f"{none}; {because}"
+    value = "custom" if custom and side != "memory" else side
+    return Judgement(holds, value, "memory, or custom", because)
 
 
 @partial(
     Declaration,
     name="several-shapes",
     source="sources: autotuning over several shapes wanted, no time to tune CUDA for each",
+    claim=Claim("Several shapes to tune for", "triton"),
     thresholds=("irregular",),
     numbers=(FactNumber("irregularity", "irregularity", "with shapes of irregularity {side}", "{:.4g}"),),
     joins="bandwidth-bound-or-custom",
@@ -453,6 +462,7 @@ def several_shapes(case: Case) -> Judgement:
     Declaration,
     name="portable",
     source="sources: portability, NVIDIA and AMD from one source, is what Triton gives and CUDA does not",
+    claim=Claim("One source serves NVIDIA and AMD", "triton"),
     fires_at=False,
 )
 def portable(case: Case) -> Judgement:
@@ -478,6 +488,7 @@ def _refuse_cuda(option: Option, judged: Criterion) -> str:
     Declaration,
     name="needs-cuda",
     source="sources: warp specialisation, cooperation over the whole grid and NVLink stay with CUDA or its libraries",
+    claim=Claim("It needs what Triton does not give", "cuda"),
     refuses=_refuse_cuda,
     question=Question(
         "Does it need what Triton does not give?",

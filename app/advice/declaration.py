@@ -45,6 +45,19 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """A criterion as a sentence that speaks for a tool where it is true, so that a check mark always does.
+
+    on: what `holds` is where it is true. only_if_given: nothing was asked where the criterion has no threshold.
+    """
+
+    text: str
+    tool: Tool
+    on: bool = True
+    only_if_given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FactNumber:
     """A number of RegionFacts that the criterion turns on, moved to see what would change an advice.
 
@@ -76,6 +89,8 @@ class Declaration:
 
     refuses(option, judged): why an option may not compete, "" where the criterion does not mind.
 
+    claim: the criterion read forward, for the tool that it is shown under.
+
     question: of the rule's tree; joins: the criterion whose question this one is shown with, where it has none.
 
     fires_at: a check's assertion of this name finds regions where it is judged so; always: also where nothing is
@@ -86,6 +101,7 @@ class Declaration:
     _: KW_ONLY
     name: str
     source: str
+    claim: Claim
     thresholds: tuple[str, ...] = ()
     numbers: tuple[FactNumber, ...] = ()
     figure: Callable[[float], str] | None = None

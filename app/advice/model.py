@@ -37,6 +37,7 @@ class Alternative:
     admitted: bool = True  # the rule lets it compete
     call: str = ""
     mode: str = ""
+    excluded_by: str = ""  # why the rule does not let it compete, "" where it does
 
 
 @dataclass(frozen=True, slots=True)

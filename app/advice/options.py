@@ -155,8 +155,9 @@ def _refuse(option: Option, facts: RegionFacts, device: Device) -> Option:
     reasons += [no_triton(device), not_compilable(facts)] if written else []
     if not any(reasons):
         return option
-    note = "; ".join(n for n in (option.alternative.note, *reasons) if n)
-    return replace(option, alternative=replace(option.alternative, admitted=False, note=note))
+    why = "; ".join(r for r in reasons if r)
+    note = "; ".join(n for n in (option.alternative.note, why) if n)
+    return replace(option, alternative=replace(option.alternative, admitted=False, note=note, excluded_by=why))
 
 
 def _scale(option: Option, factor: float) -> Option:

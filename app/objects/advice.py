@@ -25,7 +25,7 @@ class Criterion(TypedDict):
 
 
 class Alternative(TypedDict):
-    """One way to run the region. admitted: the rule lets it compete."""
+    """One way to run the region. admitted: the rule lets it compete; excluded_by: else why not."""
 
     tool: Tool
     candidate: str
@@ -35,6 +35,7 @@ class Alternative(TypedDict):
     admitted: bool
     call: str
     mode: str
+    excluded_by: NotRequired[str]
 
 
 class Change(TypedDict):

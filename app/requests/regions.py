@@ -376,11 +376,17 @@ def archive_records(state: ServerState) -> list[ArchiveRecord]:
     return list(record_store.records(*_folders(state)))
 
 
-def nearest_record(state: ServerState, text: str, excluded: str | None = None) -> NearestRecord | None:
-    """The nearest record of a region, of the archive or of this server's validations, for this host's device and torch
-    where these are known. excluded: the validation that is asked for, which is no evidence for itself."""
+def nearest_record(
+    state: ServerState, text: str, excluded: str | None = None, device: str | None = None
+) -> NearestRecord | None:
+    """The nearest record of a region, of the archive or of this server's validations, for this device, or this host's
+    where none is named, and this host's torch as far as it is known.
+
+    excluded: the validation that is asked for, which is no evidence for itself.
+    """
     host = state.host.known()
-    device, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
+    device = device or (host.gpu if host else None)
+    torch = host.versions.get("torch") if host else None
     more = measurements.records(state.store.database, [text], excluded)
     return record_store.nearest(text, *_folders(state), device=device, torch=torch, more=more)
 

@@ -17,6 +17,7 @@ from app.web import labels
 from app.web.charts import effort
 from app.web.charts.figure import show_hidden
 from app.web.charts.svg import drawing
+from app.web.charts.timed import advised_candidate
 from app.web.server.assets import asset, folder
 from kernels.measure.outcome import by_wall
 
@@ -70,6 +71,7 @@ def environment() -> Environment:
         "sentence": units.sentence,
         "drawing": drawing,
         "effort_kept": effort.describe_lines,
+        "advised": advised_candidate,
     }
     env.globals |= {
         "asset": asset,

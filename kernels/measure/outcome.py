@@ -243,10 +243,18 @@ def _confirmed(
     rivals = [c for c in others if c is not eager]
     if rivals:
         rival = min(rivals, key=lambda c: c.time_us)
-        text += f"; the next tool, {rival.name}, takes {rival.time_us:.4g} µs"
-        if rival.tool == "triton" and rival.time_us < won.time_us:
-            text += f", which does not clear the {thresholds.triton_win:.0%} that Triton must win"
+        text += f"; {_runner_up(rival, won, thresholds)}"
     return text
+
+
+def _runner_up(rival: Contender, won: Contender, thresholds: Thresholds) -> str:
+    """The fastest of the other tools; where it is faster than what was taken, why it was not."""
+    if rival.time_us >= won.time_us:
+        return f"the next tool, {rival.name}, takes {rival.time_us:.4g} µs"
+    ahead = f"{rival.name} is {1 - rival.time_us / won.time_us:.0%} faster ({rival.time_us:.4g} µs)"
+    if rival.tool == "triton":
+        return f"{ahead}, which does not clear the {thresholds.triton_win:.0%} that Triton must win"
+    return f"{ahead}, within the {thresholds.near_best:.0%} that count as a tie: {won.name} is less effort"
 
 
 def _overturned(

@@ -125,7 +125,9 @@ def stops(page: Page) -> list[dict[str, Any]]:
     raise AssertionError(f"Tab is caught: {collected[-3:]}")
 
 
-@pytest.mark.parametrize("name", ["home", "trace", "region", "validation", "compare traces", "learn", "api"])
+@pytest.mark.parametrize(
+    "name", ["home", "trace", "region", "region, all tabs", "validation", "compare traces", "learn", "api"]
+)
 def test_tab_goes_through_the_page_in_order_and_is_always_seen(
     open_page: Open, paths: dict[str, str], name: str
 ) -> None:
@@ -188,6 +190,9 @@ def test_the_job_by_keyboard_alone(open_page: Open) -> None:
     tab_to(page, lambda s: s["id"] == "theme")
     page.keyboard.press("Enter")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    tab_to(page, lambda s: s["id"] == "tab-cost")
+    page.keyboard.press("Enter")
+    expect(page.locator("#what-if")).to_be_visible()
     tab_to(page, lambda s: s["tag"] == "SUMMARY")
     folded = page.evaluate_handle("document.activeElement.parentElement")
     opened = folded.evaluate("d => d.open")

@@ -110,7 +110,7 @@ def test_nothing_runs_on_any_page(open_page: Open, data: Path, server: str, tmp_
         assert "alert(" in page.locator("table").first.locator("xpath=ancestor::main").inner_text()
     paths = [f"/compare?a={trace['id']}&b={trace['id']}", "/history", "/", "/compare"]
     for region in trace["regions"]:
-        paths.append(f"/regions/{region['id']}")
+        paths.append(f"/regions/{region['id']}?tab=all")
         if region["text"]:
             paths.append(f"/regions/{region['id']}/triton")
     written = next((r["id"] for r in trace["regions"] if r["text"]), None)

@@ -51,6 +51,8 @@ def test_upload_read_validate(open_page: Open, handrolled: Path) -> None:
     page.locator("#region-list tbody th a", has_text=re.compile("RMSNorm", re.I)).first.click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
     expect(page.locator(".verdict")).to_be_visible()
+    page.get_by_role("link", name="Cost", exact=True).click()
+    expect(page.locator("#roofline .plot")).to_be_visible()
     drawn(page)
 
     page.get_by_role("button", name="Validate").click()
@@ -103,18 +105,20 @@ def test_a_pasted_region_and_the_caret_under_its_mistake(open_page: Open) -> Non
     page.fill("#text", POINTWISE)
     page.get_by_role("button", name="Advise").click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
+    page.get_by_role("link", name="Cost", exact=True).click()
+    expect(page.locator("#roofline .plot")).to_be_visible()
     drawn(page)
 
     # Editing costs again, in place; a mistake leaves the last analysis and says where it is.
     page.evaluate("window.stayed = true")
     with page.expect_response(re.compile("/regions/preview")):
         page.fill("#text", POINTWISE.replace("y = gelu(x) * 2", "y = gelu(x) * 2 + x"))
-    expect(page.locator("#analysis")).to_contain_text("+")
+    expect(page.locator("#tab-panel")).to_contain_text("+")
     drawn(page)
     with page.expect_response(re.compile("/regions/preview")):
         page.fill("#text", POINTWISE.replace("return y", "return q"))
     expect(error).to_contain_text("q")
-    expect(page.locator("#analysis table").first).to_be_visible()
+    expect(page.locator("#operations table")).to_be_visible()
     with page.expect_response(re.compile("/regions/preview")):
         page.fill("#text", POINTWISE)
     expect(error).to_be_empty()

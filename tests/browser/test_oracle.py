@@ -31,11 +31,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def write_down(page: Page, text: str = EXAMPLE) -> None:
+    """The page of a region with this text, with all of its tabs."""
     page.goto("/")
     page.fill("#text", text)
     page.select_option("#device", "NVIDIA H200")
     page.get_by_role("button", name="Advise").click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"), timeout=90_000)
+    page.goto(f"{page.url}?tab=all")
 
 
 def test_kernels_with_source_and_the_ptx_on_request(open_page: Open) -> None:
@@ -83,9 +85,10 @@ def test_a_traces_region_asks_by_itself(open_page: Open) -> None:
     page.wait_for_url(re.compile(r"/traces/[a-z0-9]{26}$"))
     page.locator("#region-list tbody th a", has_text="RMSNorm by hand").first.click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
+    page.get_by_role("link", name="View all").click()
     expect(page.locator("#oracle")).to_contain_text("launches → 1", timeout=60_000)
     expect(page.locator("#operations")).to_contain_text("Compiled into")
-    expect(page.locator("#why")).to_contain_text("Inductor's own kernels")
+    expect(page.locator("#criteria")).to_contain_text("Inductor's own kernels")
     expect(page.locator(".verdict")).to_be_visible()
     page.reload()
     expect(page.locator("#oracle")).to_contain_text("launches → 1")
@@ -101,7 +104,8 @@ def test_without_javascript_and_on_a_phone(open_page: Open, tmp_path: Path) -> N
     page.get_by_role("button", name="Upload").click()
     page.wait_for_url(re.compile(r"/traces/"))
     page.locator("#region-list tbody th a", has_text="RMSNorm by hand").first.click(timeout=30_000)
-    page.get_by_role("button", name="Ask what torch.compile would make of it").click()
+    page.get_by_role("link", name="Compiler").click()
+    page.get_by_role("button", name="Ask Inductor").click()
     page.wait_for_url(re.compile(r"#oracle$"), timeout=60_000)
     expect(page.locator("#oracle")).to_contain_text("launches → 1")
     page.locator("#k-default-1 summary").first.click()

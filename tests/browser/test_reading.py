@@ -170,8 +170,8 @@ def test_the_page_of_a_region_is_filled_when_its_advice_comes(open_page: Open, b
     expect(page.locator("#verdict")).to_contain_text("Advice is coming")
     page.evaluate("window.same = true")
     stages.give(1)
-    expect(page.locator("#verdict .verdict h2")).to_contain_text("predicted")
-    expect(page.get_by_role("navigation", name="On this page")).to_contain_text("Why")
+    expect(page.locator("#verdict .verdict")).to_contain_text("measured on NVIDIA H200")
+    expect(page.get_by_role("navigation", name="Details")).to_contain_text("Evidence")
     expect(page.locator("#why")).to_be_visible()
     assert page.evaluate("window.same")
 

@@ -54,7 +54,7 @@ def edited(page: Page, text: str) -> None:
 def test_no_violation_where_the_oracle_answered_nor_on_a_kernels_own_page(open_page: Open, kept: Kept) -> None:
     page = open_page(**LOOKS["light"]).page
     region = kept(EXAMPLE)
-    page.goto(region)
+    page.goto(f"{region}?tab=all")
     expect(page.locator("#oracle")).to_contain_text("4 launches → 2")
     expect(page.locator("#columns")).to_contain_text("@triton.jit", timeout=60_000)
     kernel = page.locator("#k-default-1").get_by_role("link", name=re.compile("What the compiler decides"))
@@ -65,25 +65,75 @@ def test_no_violation_where_the_oracle_answered_nor_on_a_kernels_own_page(open_p
         expect(shown.locator(".machine")).to_contain_text("Registers a thread")
         assert violations(shown) == [], look
         assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
-        shown.goto(region)
+        shown.goto(f"{region}?tab=all")
         shown.wait_for_load_state("networkidle")
         assert violations(shown) == [], look
 
 
-def test_every_link_of_the_pages_contents_leads_somewhere(open_page: Open, kept: Kept) -> None:
+@pytest.mark.parametrize(
+    ("part", "tab"),
+    [
+        ("traffic", "cost"), ("roofline", "cost"), ("what-if", "cost"), ("oracle", "compiler"), ("code", "kernels"),
+        ("landscape", "landscape"), ("criteria", "evidence"), ("devices", "devices"), ("k-default-1", "compiler"),
+    ],
+)  # fmt: skip
+def test_a_link_to_a_part_opens_the_tab_that_holds_it(open_page: Open, kept: Kept, part: str, tab: str) -> None:
     page = open_page().page
     page.goto(kept(RMS_NORM))
-    anchors = [
-        a.get_attribute("href") for a in page.get_by_role("navigation", name="On this page").get_by_role("link").all()
-    ]
-    assert {"#verdict", "#why", "#cost", "#roofline", "#landscape", "#code"} <= set(anchors)
-    for anchor in anchors:
-        assert page.locator(str(anchor)).count() == 1, anchor
+    expect(page.locator("#oracle-asker")).to_have_count(0)  # Inductor has answered
+    assert page.locator("#tab-panel").inner_text() == "", "no tab is opened unasked"
+    page.goto(f"{kept(RMS_NORM)}#{part}")
+    expect(page.locator(f"#{part}")).to_be_in_viewport()
+    expect(page.locator("#region-tabs [aria-current]")).to_have_id(f"tab-{tab}")
+    expect(page).to_have_url(re.compile(rf"\?tab={tab}#{part}$"))
+
+
+def test_tabs_open_in_place_go_back_and_need_no_script(open_page: Open, kept: Kept) -> None:
+    page = open_page().page
+    page.goto(kept(RMS_NORM))
+    page.evaluate("window.stayed = true")
+    tab = page.get_by_role("navigation", name="Details").get_by_role("link", name="Cost")
+    tab.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#traffic")).to_be_visible()
+    expect(page.locator("#tab-cost")).to_be_focused()
+    page.locator("#why").get_by_role("link", name=re.compile("All criteria")).click()
+    expect(page.locator("#criteria")).to_be_in_viewport()
+    expect(page.locator("#traffic")).to_have_count(0)
+    assert page.evaluate("window.stayed") is True
+    page.go_back()
+    expect(page.locator("#traffic")).to_be_visible()
+    plain = open_page(java_script_enabled=False).page
+    plain.goto(kept(RMS_NORM))
+    for name, part in (("Cost", "#traffic"), ("Evidence", "#criteria"), ("View all", "#devices")):
+        plain.get_by_role("navigation", name="Details").get_by_role("link", name=name).click()
+        expect(plain.locator(part)).to_be_visible()
+
+
+@pytest.mark.parametrize("text", [EXAMPLE, ATTENTION, RMS_NORM])
+def test_the_answer_fits_three_screens_and_comes_before_the_editor_on_a_phone(
+    open_page: Open, kept: Kept, text: str
+) -> None:
+    page = open_page(viewport={"width": 1280, "height": 800}).page
+    page.goto(kept(text))
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollHeight") <= 3 * 800
+    assert page.locator("script[src*=plotly]").count() == 0, "the first screen needs no chart library"
+    phone = open_page(viewport={"width": 390, "height": 844}).page
+    phone.goto(kept(text))
+    boxes = [phone.locator(place).bounding_box() for place in ("#verdict .verdict h2", "#options", "#region-form")]
+    tops = [box["y"] for box in boxes if box]
+    assert tops == sorted(tops) and len(tops) == 3 and tops[0] < 844
+    clipped = phone.evaluate(
+        """() => Array.from(document.querySelectorAll("#verdict .code pre, #options th, #options td.n"))
+          .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent)"""
+    )
+    assert clipped == []
 
 
 def test_the_nearest_landscape_marks_what_was_chosen_and_says_how_to_make_ones_own(open_page: Open, kept: Kept) -> None:
     page = open_page().page
-    page.goto(kept(EXAMPLE))
+    page.goto(f"{kept(EXAMPLE)}?tab=landscape")
     part = page.locator("#landscape")
     expect(part).to_contain_text("The nearest on record: triton:matmul_epilogue")
     expect(part).to_contain_text("from elsewhere: NVIDIA H200")
@@ -102,7 +152,7 @@ def test_the_nearest_landscape_marks_what_was_chosen_and_says_how_to_make_ones_o
 
 def test_parts_are_told_apart_without_colour(open_page: Open, kept: Kept) -> None:
     page = open_page().page
-    page.goto(kept(EXAMPLE))
+    page.goto(f"{kept(EXAMPLE)}?tab=cost")
     bars = page.locator("#cost .plot .bars path")
     expect(bars.first).to_be_attached()
     fills = page.evaluate(
@@ -111,7 +161,7 @@ def test_parts_are_told_apart_without_colour(open_page: Open, kept: Kept) -> Non
     )
     assert sum("url(" in f for f in fills) >= 3
     shapes = page.evaluate(
-        """() => Array.from(document.querySelectorAll("#options .plot .scatterlayer .point"))
+        """() => Array.from(document.querySelectorAll("#effort .plot .scatterlayer .point"))
           .map((e) => e.getAttribute("d").replace(/[-\\d.]+/g, "").slice(0, 12))"""
     )
     assert len(set(shapes)) >= 3, "eager, torch.compile and Triton have one shape each"
@@ -122,7 +172,7 @@ def test_names_in_predicted_against_measured_are_whole_and_each_once(open_page: 
         r for r in record_store.records() if sum(len(c["name"]) > 30 for c in r["candidates"] if c["time_us"]) > 1
     )
     page = open_page().page
-    page.goto(kept(record["region"]))
+    page.goto(f"{kept(record['region'])}?tab=evidence")
     part = page.locator("#foretold")
     names = part.locator(".plot .ytick text").all_text_contents()
     timed = [c for c in record["candidates"] if c["time_us"]]
@@ -138,13 +188,13 @@ def test_a_mistake_is_shown_under_the_text_and_the_last_analysis_stays(open_page
     watched.expected = (422,)
     page = watched.page
     page.goto(kept(EXAMPLE))
-    before = page.locator("#verdict h2").inner_text()
+    before = page.locator("#verdict .from-to").inner_text()
     edited(page, EXAMPLE.replace("gelu", "gelo"))
     error = page.locator("#region-error")
     expect(error).to_contain_text("gelo")
     marked, caret = error.locator("pre").inner_text().split("\n")[:2]
     assert marked[caret.index("^") :].startswith("gelo")
-    assert page.locator("#verdict h2").inner_text() == before
+    assert page.locator("#verdict .from-to").inner_text() == before
     under = page.evaluate(
         """() => { const box = (s) => document.querySelector(s).getBoundingClientRect();
         return box("#region-error").top - box("#text").bottom; }"""
@@ -152,12 +202,12 @@ def test_a_mistake_is_shown_under_the_text_and_the_last_analysis_stays(open_page
     assert 0 <= under < 24
     edited(page, EXAMPLE.replace("8192, 4096", "64, 4096").replace("8192, 16384", "64, 16384"))
     expect(error).to_be_empty()
-    expect(page.locator("#verdict h2")).not_to_have_text(before)
+    expect(page.locator("#verdict .from-to")).not_to_have_text(before)
 
 
 def test_a_permalink_holds_text_fields_and_sliders_in_a_fresh_browser(open_page: Open, kept: Kept) -> None:
     page = open_page().page
-    page.goto(kept(EXAMPLE))
+    page.goto(f"{kept(EXAMPLE)}?tab=cost")
     text = EXAMPLE.replace("gelu", "silu")
     edited(page, text)
     page.fill("#calls", "3")
@@ -176,7 +226,7 @@ def test_a_permalink_holds_text_fields_and_sliders_in_a_fresh_browser(open_page:
         assert fresh.locator("#wi-faster").input_value() == "2.5"
         assert fresh.locator("#what-if-answer").inner_text() == page.locator("#what-if-answer").inner_text()
         # Its figure changes as soon as Inductor has answered, in one browser before the other.
-        verdicts = [p.locator("#verdict h2").inner_text().partition(", predicted")[0] for p in (fresh, page)]
+        verdicts = [p.locator("#verdict .verdict h2").inner_text() for p in (fresh, page)]
         assert verdicts[0] == verdicts[1] != ""
 
 

@@ -38,7 +38,7 @@ def fits(page: Page, width: int) -> bool:
 
 def test_sliders_move_the_bars_and_the_address_opens_the_same_elsewhere(open_page: Open) -> None:
     page = open_page().page
-    write_down(page)
+    page.goto(f"{write_down(page)}?tab=cost")
     slide(page, "#wi-share", "0.5")
     slide(page, "#wi-faster", "3")
     expect(page.locator("#what-if-answer")).to_contain_text("makes the step 1.50× as fast")
@@ -53,7 +53,7 @@ def test_sliders_move_the_bars_and_the_address_opens_the_same_elsewhere(open_pag
 
 def test_three_columns_then_what_the_compiler_makes_of_ours(open_page: Open) -> None:
     page = open_page().page
-    write_down(page)
+    page.goto(f"{write_down(page)}?tab=kernels")
     columns = page.locator("#columns")
     expect(columns).to_contain_text("You wrote: PyTorch")
     expect(columns.locator("pre").last).to_contain_text("@triton.jit")
@@ -70,7 +70,7 @@ def test_three_columns_then_what_the_compiler_makes_of_ours(open_page: Open) -> 
 
 def test_the_picture_follows_an_edit(open_page: Open) -> None:
     page = open_page().page
-    write_down(page)
+    page.goto(f"{write_down(page)}?tab=cost")
     expect(page.locator("#traffic")).to_contain_text("3 launches → 1")
     with page.expect_response(re.compile("/regions/preview")):
         page.fill("#text", TEXT.replace(" * 2", ""))
@@ -103,11 +103,13 @@ def test_without_javascript_on_a_phone(open_page: Open, scheme: str) -> None:
         java_script_enabled=False, viewport={"width": 390, "height": 844}, color_scheme=scheme
     ).page  # fmt: skip
     base = write_down(page)
+    page.get_by_role("link", name="Cost", exact=True).click()
     expect(page.locator("#traffic svg").first).to_be_visible()
     page.goto(f"{base}?of=0.25&faster=2")
     expect(page.locator("#what-if-answer")).to_contain_text("1.14×")
     page.locator("#what-if").get_by_role("button", name="Work it out").click()
     page.wait_for_url(re.compile(r"of=0\.25&faster=2"))
+    page.get_by_role("link", name="Kernels", exact=True).click()
     page.get_by_role("link", name="Show the three columns of code").click()
     expect(page.locator("#columns")).to_contain_text("@triton.jit")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

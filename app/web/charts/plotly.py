@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
-from app.objects.advice import Advice
 from app.objects.cost import Cost, CostOperation, Traffic
 from app.objects.evidence import Figures
 from app.objects.region import RegionBody
@@ -18,7 +17,7 @@ from app.objects.trace import Trace, TraceBody
 from app.units import amount, duration, share
 from app.web.charts.figure import BY_COLOUR, COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, hatch, symbol
 from app.web.charts.names import id_of, shorten_uniquely
-from app.web.charts.timed import candidate_rows, decided_by_wall, timed_options
+from app.web.charts.timed import candidate_rows, decided_by_wall
 from app.web.labels import TOOL_LABELS
 from app.web.long_lists import Rows, fold_smallest, heaviest
 
@@ -364,19 +363,6 @@ def candidates(validation: Figures) -> Chart | None:
     ]
     floor_us = None if wall else validation.get("floor_us")
     return intervals(dots, floor_us, f"{'wall' if wall else 'device'} time of one call, µs")
-
-
-def alternatives(advice: Advice) -> Chart | None:
-    """Predicted time range of each alternative that has one, and the floor. Hollow: the rule does not admit it."""
-    dots = []
-    for option in sorted(timed_options(advice), key=lambda o: o.mid_us):
-        effort = f"{option.lines:,} {'line' if option.lines == 1 else 'lines'}" if option.lines else "no code"
-        time, label = option.time_us, f"{duration(option.mid_us)} · {effort}"
-        hollow = not option.admitted
-        dots.append(Dot(option.name, option.tool, time["low"], time["mid"], time["high"], label, hollow))
-    if len(dots) < 2:
-        return None  # eager alone: nothing to compare it with
-    return intervals(dots, advice.get("floor_us"), "predicted time of one call, µs")
 
 
 def comparison(left: Figures, right: Figures) -> Chart | None:

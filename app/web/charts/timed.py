@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.objects.advice import Advice
+from app.objects.advice import Advice, Alternative
 from app.objects.common import Interval, Range
 from app.objects.evidence import Candidate, Figures
 from app.units import duration, factor
@@ -47,6 +47,21 @@ def timed_options(advice: Advice | None) -> list[TimedOption]:
         for o in options
         if (time_us := o.get("time_us"))
     ]
+
+
+def advised_candidate(advice: Advice) -> str:
+    """The name of the candidate that is advised; "" where it is none of the alternatives."""
+    if advice["tool"] == "skip":
+        return "eager"
+    of_tool = [a for a in advice.get("alternatives") or () if a["tool"] == advice["tool"]]
+    in_mode = [a for a in of_tool if a.get("mode") == advice.get("mode")]
+    offered = [a for a in in_mode if a.get("admitted", True)] or in_mode or of_tool
+    return min(offered, key=_time_us)["candidate"] if offered else ""
+
+
+def _time_us(option: Alternative) -> float:
+    time = option.get("time_us")
+    return time["mid"] if time else float("inf")
 
 
 class CandidateRow(Candidate):

@@ -17,6 +17,7 @@ from app.web.server.access import Access, declare
 from app.web.server.codes import ADVICE, STORED
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
+from app.web.views.verdict import verdict_section
 from profiler.hardware import find_device
 
 api = APIRouter(prefix="/api/v1", tags=["advice"])
@@ -48,6 +49,7 @@ def devices_page(request: Request, region_id: str, *, device: Device = "") -> Re
         "chosen": chosen.name if chosen else "",
         "device_names": device_names(),
         "widened": [r["device"] for r in rows if not r["fitted"]],
+        "verdict": verdict_section(region, None, state.settings.rule) if region and chosen else None,
         "charts": False,
     }
     return render(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Annotated, TypedDict
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from app.errors import Problem
-from app.objects.advice import Alternative
 from app.objects.device import Device
 from app.objects.record import ArchiveRecord, Validation
 from app.objects.region import Region, RegionBody
@@ -41,6 +40,7 @@ from app.web.views import whatif
 from app.web.views.compiled_kernels import machine_page
 from app.web.views.recorded_landscape import survey_section
 from app.web.views.region_page import EvidenceCharts, analysis, evidence_charts
+from app.web.views.region_tabs import TabsSection, tabs_section
 from app.web.views.validation_page import (
     AnyValidation,
     CompiledMode,
@@ -132,6 +132,7 @@ def preview_region(
     device: Annotated[str, Form()] = "",
     region_id: Annotated[str, Form()] = "",
     job: Annotated[list[str] | None, Form()] = None,
+    tab: Annotated[str, Form()] = "",
 ) -> Response:
     """The analysis of an edited text, kept nowhere; the page's address is then the one that carries it.
 
@@ -141,8 +142,9 @@ def preview_region(
     region = regions.preview_region(state_of(request), text, oracle_timeout_s=ANSWERED_BEFORE_S, **_workload(form))
     validation_id = job[0] if job else ""
     context = {**_edit_context(request, form, region, region_id, validation_id), "job": validation_id}
-    address = str(context["permalink"]) if len(text) < MOST_CARRIED else None
-    headers = {"HX-Replace-Url": address} if address else {}
+    tabs = _tabs(context, tab, text)
+    headers = {"HX-Replace-Url": _tab_address(context, tabs)} if tabs["tab_base"] else {}
+    context |= tabs
     return render("partials/region/preview.html", context, request=request, headers=headers)
 
 
@@ -155,17 +157,15 @@ def predict_text(
     calls_per_step: Annotated[str, Form()] = "",
     device: Annotated[str, Form()] = "",
     region_id: Annotated[str, Form()] = "",
+    tab: Annotated[str, Form()] = "",
 ) -> Response:
     """Ask what torch.compile would make of an edited text: what its page does by itself. Nothing is kept."""
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    state, workload = state_of(request), _workload(form)
-    before = regions.preview_region(state, text, oracle=False, **workload)
-    region = regions.preview_region(state, text, **workload)
-    context = _edit_context(request, form, region, region_id)
+    region = regions.preview_region(state_of(request), text, **_workload(form))
     if not is_fragment(request):
-        return RedirectResponse(f"{_carrying_address(form)}&oracle=wait#oracle", 303)
-    changed = _alternatives(before) != _alternatives(region)
-    answered = {**context, "advice_changed": changed, "oracle_asked": True}
+        return RedirectResponse(f"{_carrying_address(form)}&oracle=wait&tab=compiler#oracle", 303)
+    context = _edit_context(request, form, region, region_id)
+    answered = {**context, **_tabs(context, tab, text), "oracle_asked": True}
     return render("partials/kernels/oracle_answer.html", answered, request=request)
 
 
@@ -176,11 +176,6 @@ def _region_form(fields: Mapping[str, str]) -> RegionForm:
         "calls_per_step": fields["calls_per_step"],
         "device": fields["device"],
     }
-
-
-def _alternatives(region: RegionBody) -> list[Alternative] | None:
-    advice = region["advice"]
-    return advice.get("alternatives") if advice else None
 
 
 def _edit_context(
@@ -194,7 +189,7 @@ def _edit_context(
     evidence = _collect_evidence(request, region, newest)
     carried = _carrying_address(form)
     return {
-        **analysis(region, evidence.get("nearest") or newest),
+        **_analysis(request, region, evidence.get("nearest") or newest),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
         "edited": stored is None,
@@ -241,12 +236,35 @@ def _newest(request: Request, region: Region) -> Validation | None:
 
 
 @page_and_json(router, "/regions/{region_id}", Access.COMPUTE)
-def region(request: Request, region_id: str) -> Response:
-    """One region: advice, why, cost, what was measured here or elsewhere."""
+def region(request: Request, region_id: str, *, tab: str = "") -> Response:
+    """One region: verdict, code, one chart, why; the open tab, which htmx asks for alone."""
     stored = find_region(request, region_id)
     if wants_json(request):
         return JSONAnswer(stored)
-    return render("region.html", _page(request, stored), request=request)
+    return _render_page(request, _page(request, stored, tab or _implied_tab(request)))
+
+
+def _render_page(request: Request, context: Mapping[str, object]) -> Response:
+    """The whole page, or for htmx the tab that it opens."""
+    alone = is_fragment(request) and request.headers.get("hx-target") == "tab-panel"
+    template = "partials/region/tab_answer.html" if alone else "region.html"
+    return render(template, context, request=request, headers={"Vary": "HX-Request, HX-Target"})
+
+
+def _implied_tab(request: Request) -> str:
+    """The tab with the what-if's sliders, where the address says how they stand."""
+    return "cost" if {"of", "faster"} & set(request.query_params) else ""
+
+
+def _tabs(context: Mapping[str, object], tab: str, text: str = "") -> TabsSection:
+    """The tabs, and which is open. text: an edited one may be too long for an address to carry."""
+    fits = not context.get("edited") or len(text) < MOST_CARRIED
+    return tabs_section(context, tab, str(context["permalink"]) if fits else "")
+
+
+def _tab_address(context: Mapping[str, object], tabs: TabsSection) -> str:
+    """The page's address with the tab that is open."""
+    return f"{tabs['tab_base']}{tabs['tab']}" if tabs["tab"] else str(context["permalink"])
 
 
 @router.get("/regions/{region_id}/advice")
@@ -259,22 +277,25 @@ def advice(request: Request, region_id: str) -> Response:
     region, without = _with_advice_state(request, region)
     if without.get("awaited"):
         return Response(status_code=204)
-    return render("partials/region/advice_came.html", _page(request, region), request=request)
+    tab = _shown_address(request).get("tab", "")
+    return render("partials/region/preview.html", _page(request, region, tab), request=request)
 
 
-def _page(request: Request, region: Region) -> dict[str, object]:
+def _page(request: Request, region: Region, tab: str = "") -> dict[str, object]:
     """Context of a stored region's page."""
     region, without = _with_advice_state(request, region)
     newest = _newest(request, region)
     evidence = _collect_evidence(request, region, newest)
-    return {
+    context: dict[str, object] = {
         **_stored_analysis(request, region, evidence.get("nearest") or newest),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
         **_form_context(request, region),
         **without,
         "permalink": f"/regions/{region['id']}",
+        "charts": False,
     }
+    return {**context, **_tabs(context, tab)}
 
 
 class NoAdvice(TypedDict, total=False):
@@ -346,6 +367,7 @@ def region_by_address(
     device: str = "",
     *,
     oracle: str = "",
+    tab: str = "",
 ) -> Response:
     """A region whose text and fields stand in the address: a link that works on any host. A bad text is an error.
 
@@ -359,7 +381,7 @@ def region_by_address(
     fields, region = _read_address(request, text, share_percent, calls_per_step, device, wait_s)
     evidence = _collect_evidence(request, region, None)
     context = {
-        **analysis(region, evidence.get("nearest")),
+        **_analysis(request, region, evidence.get("nearest")),
         **evidence,
         **_landscape(request, region, None, evidence.get("nearest")),
         **_form_context(request, region),
@@ -369,8 +391,9 @@ def region_by_address(
         "carried": fields,
         "permalink": _carrying_address(fields),
         "json_address": "/region.json?" + urlencode(fields, quote_via=quote),
+        "charts": False,
     }
-    return render("region.html", context, request=request)
+    return _render_page(request, {**context, **_tabs(context, tab or _implied_tab(request), text)})
 
 
 @router.get("/what-if")
@@ -388,20 +411,33 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
     return render("partials/region/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
 
 
+def _shown_address(request: Request) -> dict[str, str]:
+    """The query of the page that asks for a part of itself; {} for a whole page."""
+    return dict(parse_qsl(urlsplit(request.headers.get("hx-current-url", "")).query)) if is_fragment(request) else {}
+
+
 def _what_if_values(request: Request) -> tuple[float | None, float | None]:
-    """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent."""
-    share = parse_number(request.query_params.get("of"))
-    faster = parse_number(request.query_params.get("faster"))
+    """Where the what-if's sliders stand by the address: share of the step, times as fast; None where it is silent.
+
+    A part of a page that is asked for has its page's address.
+    """
+    asked = {**_shown_address(request), **request.query_params}
+    share, faster = parse_number(asked.get("of")), parse_number(asked.get("faster"))
     return (
         None if share is None else min(max(share, 0.0), 1.0),
         None if faster is None else min(max(faster, 1.0), whatif.MOST_FASTER),
     )
 
 
+def _analysis(request: Request, region: RegionBody, evidence: AnyValidation | None) -> Mapping[str, object]:
+    """The analysis by this server's thresholds."""
+    return analysis(region, evidence, state_of(request).settings.rule)
+
+
 def _stored_analysis(request: Request, region: Region, evidence: AnyValidation | None) -> dict[str, object]:
     """Context of a stored region's analysis."""
     on = regions.oracle_is_on(state_of(request))
-    return {**analysis(region, evidence), "oracle_on": on, "machine_id": region["id"] if on else None}
+    return {**_analysis(request, region, evidence), "oracle_on": on, "machine_id": region["id"] if on else None}
 
 
 def evidence_of(request: Request, region: Region) -> Evidence:
@@ -411,15 +447,20 @@ def evidence_of(request: Request, region: Region) -> Evidence:
 
 def _collect_evidence(request: Request, region: RegionBody, newest: Validation | None) -> Evidence:
     """What was measured of a region, and predictions against it."""
-    measured = _collect_measured(request, region["text"], newest)
+    measured = _collect_measured(request, region["text"], newest, _device(region))
     if not region.get("advice"):
         return measured
     evidence = measured.get("nearest") or newest
-    return {**measured, **evidence_charts(region, evidence, *_what_if_values(request))}
+    return {**measured, **evidence_charts(region, evidence, *_what_if_values(request), state_of(request).settings.rule)}
 
 
-def _collect_measured(request: Request, text: str | None, newest: Validation | None) -> Evidence:
-    """The newest validation made here, and the archive's record of the same region where this host measured nothing."""
+def _collect_measured(
+    request: Request, text: str | None, newest: Validation | None, device: str | None = None
+) -> Evidence:
+    """The newest validation made here, and the archive's record of the same region where this host measured nothing.
+
+    device: that the record should be of, None for this host's.
+    """
     context: Evidence = {}
     if newest:
         measured = summarize_validation(newest)
@@ -432,7 +473,7 @@ def _collect_measured(request: Request, text: str | None, newest: Validation | N
     unmeasured = newest is None or newest.get("outcome") in (None, "unmeasured")
     recorded = None
     if text and not running and unmeasured:
-        recorded = regions.nearest_record(state_of(request), text, newest["id"] if newest else None)
+        recorded = regions.nearest_record(state_of(request), text, newest["id"] if newest else None, device)
     if recorded is not None:
         summary = summarize_validation(recorded)
         context["nearest"] = recorded
@@ -461,20 +502,14 @@ def _landscape(
 
 @router.post("/regions/{region_id}/oracle")
 @declare(Access.WORK)
-def predict(request: Request, region_id: str) -> Response:
+def predict(request: Request, region_id: str, tab: Annotated[str, Form()] = "") -> Response:
     """Ask what torch.compile would make of a stored region: what the page of a region from a trace does by itself."""
-    before = find_region(request, region_id)
+    find_region(request, region_id)
     region = regions.predict_region(state_of(request), region_id)
     if not is_fragment(request):
-        return RedirectResponse(f"/regions/{region_id}#oracle", 303)
-    newest = _newest(request, region)
-    evidence = _collect_evidence(request, region, newest)
-    changed = _alternatives(before) != _alternatives(region)
-    analysed = _stored_analysis(request, region, evidence.get("nearest") or newest)
-    context = {**analysed, **evidence, "advice_changed": changed}
-    return render(
-        "partials/kernels/oracle_answer.html", context, request=request, headers={"HX-Trigger": "oracle-answered"}
-    )
+        return RedirectResponse(f"/regions/{region_id}?tab=compiler#oracle", 303)
+    context = {**_page(request, region, tab), "oracle_asked": True}
+    return render("partials/kernels/oracle_answer.html", context, request=request)
 
 
 @router.get("/regions/{region_id}/kernels/{mode}/{kernel}/{listing}.txt")
@@ -553,6 +588,7 @@ def validation(request: Request, validation_id: str) -> Response:
         **_validation_context(request, validation_id),
         **landscapes.part(request, stored),
         "name": stored.get("name") or "Validation",
+        "charts": False,
         "regression": compare_with_previous(state_of(request), validation_id) if timed else None,
     }
     return render("validation.html", context, request=request)

@@ -12,6 +12,7 @@ from app.objects.advice import Advice
 from app.objects.cost import Cost, CostKernel, CostOperation, Saving
 from app.objects.job import HistoryEntry
 from app.objects.region import RegionBody
+from app.thresholds import DEFAULTS, Thresholds
 from app.web.charts import effort, plotly, roofline, traffic
 from app.web.charts.figure import Chart
 from app.web.labels import format_time
@@ -20,6 +21,7 @@ from app.web.views import predicted_vs_measured, whatif
 from app.web.views.predicted_kernels import OracleSection, oracle_section
 from app.web.views.rests_on import RestsOnSection, rests_on_section
 from app.web.views.validation_page import AnyValidation, measured_at_same_sizes
+from app.web.views.verdict import Section, verdict_section
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
 
@@ -35,9 +37,9 @@ class Analysis(CostRows):
     """Context of partials/region/analysis.html. peak, written_peak: FLOP/s; ceilings: where slope and roof are from."""
 
     region: RegionBody
+    verdict: Section | None
     oracle: OracleSection
     device: roofline.DeviceRates
-    alternatives_chart: Chart | None
     traffic: list[traffic.Panel]
     traffic_words: str
     bytes_chart: Chart | None
@@ -81,8 +83,9 @@ def device_rates(device: Device, *dtypes: str | None) -> roofline.DeviceRates:
     }
 
 
-def analysis(region: RegionBody, validation: AnyValidation | None = None) -> Analysis:
-    """The region's costs and charts. Measured points join the roofline where the validation is of its device."""
+def analysis(region: RegionBody, validation: AnyValidation | None = None, settings: Thresholds = DEFAULTS) -> Analysis:
+    """The region's verdict, costs and charts. Where the validation is of its device, the verdict is by it, and measured
+    points join the roofline."""
     advice, cost = region.get("advice") or None, region.get("cost") or None
     device = find_device(advice.get("device") if advice else None) or find_device(DEFAULT_DEVICE)
     if device is None:
@@ -96,9 +99,9 @@ def analysis(region: RegionBody, validation: AnyValidation | None = None) -> Ana
     panels = traffic.make_panels(cost)
     page: Analysis = {
         "region": region,
+        "verdict": verdict_section(region, validation, settings),
         "oracle": oracle_section(region),
         "device": rates,
-        "alternatives_chart": plotly.alternatives(advice) if advice else None,
         "traffic": panels,
         "traffic_words": traffic.summarize(panels),
         "bytes_chart": None,
@@ -128,7 +131,11 @@ def _add_cost(page: Analysis, cost: Cost, advice: Advice | None, validation: Any
 
 
 def evidence_charts(
-    region: RegionBody, evidence: AnyValidation | None, share: float | None, faster: float | None
+    region: RegionBody,
+    evidence: AnyValidation | None,
+    share: float | None,
+    faster: float | None,
+    settings: Thresholds = DEFAULTS,
 ) -> EvidenceCharts:
     """Predictions against what was measured, here or elsewhere at the same sizes.
 
@@ -137,6 +144,8 @@ def evidence_charts(
     comparable = evidence is not None and bool(evidence.get("candidates")) and measured_at_same_sizes(evidence)
     same = evidence if comparable else None
     advice = region.get("advice") or None
+    verdict = verdict_section(region, evidence, settings)
+    measured = verdict["advice"] if verdict and verdict["basis"] == "measured" else None
     efforts, predictions = effort.effort_rows(advice, same), predicted_vs_measured.prediction_rows(same, advice)
     return {
         "effort_rows": efforts,
@@ -144,7 +153,7 @@ def evidence_charts(
         "effort_device": same.get("device") if same else None,
         "prediction_rows": predictions,
         "prediction_chart": predicted_vs_measured.prediction_chart(predictions),
-        "whatif": whatif.make_section(region, same, share, faster),
+        "whatif": whatif.make_section(region, same, share, faster, measured),
     }
 
 

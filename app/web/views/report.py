@@ -16,6 +16,7 @@ from app.web.templating import environment
 from app.web.views.region_page import analysis, evidence_charts
 from app.web.views.trace_page import trace_page
 from app.web.views.validation_page import AnyValidation, measured_compilations, summarize_validation
+from app.web.views.verdict import verdict_section
 
 STYLES = folder("static") / "app.css"
 
@@ -41,7 +42,9 @@ def trace_report(
     page = trace_page(trace, group, recorded=recorded, anchors=True)
     if not page["parts"]:
         raise ValueError("there is nothing to report on a trace that is not read")
-    return _render("report/trace.html", {**page, "sections": [*page["regions"], *page["small"]]}, written)
+    sections = [*page["regions"], *page["small"]]
+    verdicts = [verdict_section(region) for region in sections]
+    return _render("report/trace.html", {**page, "sections": sections, "verdicts": verdicts}, written)
 
 
 def region_report(

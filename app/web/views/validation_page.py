@@ -251,6 +251,7 @@ def _differences(left: Figures, right: Figures) -> list[Difference]:
 
 NAMES = {
     "before": "GPU before", "after": "GPU after", "phases_s": "Time it took", "rounds": "Rounds",
+    "prepare_s": "Preparing took",
     "order_seed": "Seed of the order", "decided_by": "Decided by", "launch_bound": "Launch-bound",
     "device": "GPU", "warnings": "Warnings",
 }  # fmt: skip
@@ -284,6 +285,8 @@ def _condition_text(key: str, value: object) -> str:
         return describe_reading(value)
     if key == "phases_s" and isinstance(value, Mapping):
         return ", ".join(f"{name} {digits(seconds)} s" for name, seconds in value.items())
+    if key == "prepare_s" and isinstance(value, Mapping):
+        return ", ".join(f"{name} {digits(sum(parts.values()))} s" for name, parts in value.items())
     if key == "device" and isinstance(value, Mapping):
         return _describe_gpu(value)
     if isinstance(value, Mapping):

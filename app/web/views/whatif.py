@@ -76,10 +76,17 @@ def answer(share: float, faster: float, step_us: float | None) -> Answer:
 
 
 def make_section(
-    region: RegionBody, validation: Figures | None = None, share: float | None = None, faster: float | None = None
+    region: RegionBody,
+    validation: Figures | None = None,
+    share: float | None = None,
+    faster: float | None = None,
+    measured: Advice | None = None,
 ) -> Section | None:
-    """Both sliders and the table; None without advice. share, faster: as the address has them."""
-    advice = region.get("advice")
+    """Both sliders and the table; None without advice. share, faster: as the address has them.
+
+    measured: the advice by the validation, where the page's headline is its; then nothing predicted stands next to it.
+    """
+    advice = measured or region.get("advice")
     if not advice:
         return None
     own = share if share is not None else region.get("share_of_step")
@@ -88,7 +95,7 @@ def make_section(
     predicted = speedup["mid"] if speedup else None
     chosen = faster if faster is not None else predicted or 2.0
     chosen = min(max(chosen, 1.0), MOST_FASTER)
-    rows = make_rows(advice, validation, assumed)
+    rows = [r for r in make_rows(advice, validation, assumed) if measured is None or r["source"] != "predicted"]
     fastest = max([w["faster"] for w in rows if math.isfinite(w["faster"])] + [chosen])
     top = min(max(LEAST_TOP, math.ceil(fastest * 1.25)), MOST_TOP)
     gained = answer(assumed, chosen, step_time_us(region))

@@ -29,7 +29,6 @@ def all_charts() -> dict[str, figure.Chart | None]:
         "step": charts.step_by_region(charts.step_rows(trace)),
         "bytes": charts.bytes_moved(samples.cost()),
         "candidates": charts.candidates(done),
-        "alternatives": charts.alternatives(samples.advice()),
         "comparison": charts.comparison(done, done),
         "roofline": roofline.roofline(samples.cost(), H200, done),
         "accuracy": predicted_vs_measured.record_chart(predicted_vs_measured.record_rows([done])),

@@ -62,7 +62,7 @@ def test_api_pages_and_twins_have_each_kind_once_with_every_candidate(web: Servi
         one = web.client.get(f"/api/v1/{path}/measured-devices", params={"device": "MI300X, NVIDIA L40S"}).json()
         assert [i["device"] for i in one["items"]] == [MI300X]
         assert web.client.get(f"/{path}/measured-devices.json").json() == answer
-        page = web.client.get(f"/{path}").text.split('id="kinds"')[1]
+        page = web.client.get(f"/{path}", params={"tab": "devices"}).text.split('id="kinds"')[1]
         assert "2.50×" in page and MI300X in page
         whole = web.client.get(f"/{path}/measured-devices").text
         assert "<html" in whole and MI300X in whole
@@ -88,7 +88,7 @@ def test_the_old_path_answers_as_the_new_one_and_is_described_as_the_old_one(web
 
 def test_one_kind_alone_makes_no_section_and_an_unknown_region_is_404(web: Serving) -> None:
     region = written(web, NOBODYS)
-    assert 'id="kinds"' not in web.client.get(f"/regions/{region}").text
+    assert 'id="kinds"' not in web.client.get(f"/regions/{region}?tab=all").text
     assert web.client.get(f"/api/v1/regions/{region}/measured-devices").json() == {"items": [], "said": ""}
     assert "Nothing was measured" in web.client.get(f"/regions/{region}/measured-devices").text
     for path in ("regions", "validations"):
@@ -102,7 +102,7 @@ def test_another_region_of_the_same_program_is_shown_what_was_measured_here(web:
     text = REGION.replace("\nreturn", "\n\nreturn")
     told = web.client.post("/api/v1/advice", json={"region": text}).json()["archive"]
     assert told["elsewhere"]["because"].startswith("Measured by this server: the same region, on NVIDIA H200")
-    page = web.client.get(f"/regions/{written(web, text)}").text
+    page = web.client.get(f"/regions/{written(web, text)}?tab=evidence").text
     assert "measured by this server before: NVIDIA H200" in page
     assert "not measured by this server" not in page
 
@@ -117,7 +117,7 @@ def test_a_validation_is_no_evidence_for_itself_and_its_answer_can_be_recorded(w
     assert store.finish_validation(**run(store, "validate"), validation=body)
     answer = web.client.get(f"/api/v1/validations/{made}").json()
     assert (answer["archive"] or {}).get("id") != made
-    assert "before: NVIDIA H200" not in web.client.get(f"/regions/{region}").text
+    assert "before: NVIDIA H200" not in web.client.get(f"/regions/{region}?tab=evidence").text
     assert record_store.record(answer, "own", tmp_path).exists()
 
 

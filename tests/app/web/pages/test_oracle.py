@@ -98,7 +98,7 @@ def test_hostile_text_is_refused_before_the_oracle_is_asked(asking: Serving, mon
 
 
 def test_a_regions_page_has_the_kernels_and_each_its_machine_page(asking: Serving, region: str) -> None:
-    page = asking.client.get(f"/regions/{region}", headers=PAGE).text
+    page = asking.client.get(f"/regions/{region}?tab=all", headers=PAGE).text
     twin = asking.client.get(f"/api/v1/regions/{region}").json()
     assert differences(Region, twin) == []
     assert "4 launches → 2" in page
@@ -164,16 +164,17 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
     known = {r["name"]: r for r in trace["regions"]}["GEMM with GELU and mask tail"]
     path = f"/regions/{known['id']}"
     page = asking.client.get(path, headers=PAGE).text
-    assert f'hx-post="{path}/oracle" hx-trigger="load, submit"' in page
-    assert "By its fusion rules" in page
+    assert f'hx-post="{path}/oracle" hx-include="#region-form" hx-trigger="load"' in page
+    assert "By its fusion rules" in asking.client.get(f"{path}?tab=compiler", headers=PAGE).text
 
-    fragment = asking.client.post(f"{path}/oracle", headers=HTMX).text
+    fragment = asking.client.post(f"{path}/oracle", data={"tab": "all"}, headers=HTMX).text
     assert "<html" not in fragment
     # The archive measured this region on an H200: its compile stands next to the answer, here as on the page.
     assert "compiled and measured on NVIDIA H200" in fragment
-    assert "compiled and measured on NVIDIA H200" in asking.client.get(path).text
-    for part in ("oracle", "verdict", "why", "operations"):
+    assert "compiled and measured on NVIDIA H200" in asking.client.get(f"{path}?tab=compiler").text
+    for part in ("tab-panel", "oracle", "why", "operations"):
         assert f'id="{part}"' in fragment
+    assert 'class="card verdict' in fragment
     answer = asking.client.get(f"{path}.json").json()
     assert [p["unavailable"] for p in answer["oracle"]] == ["", ""]
     # What the trace knew is still there: times, share, notes, and the advice but for the oracle's own criterion.
@@ -192,9 +193,9 @@ def test_a_traces_region_is_asked_about_on_its_page_once(asking: Serving, trace:
 
     again = asking.client.get(path, headers=PAGE).text
     assert 'hx-trigger="load' not in again
-    assert "Compiled into" in again
+    assert "Compiled into" in asking.client.get(f"{path}?tab=cost", headers=PAGE).text
     plain = asking.client.post(f"{path}/oracle")
-    assert (plain.status_code, plain.headers["location"]) == (303, f"{path}#oracle")
+    assert (plain.status_code, plain.headers["location"]) == (303, f"{path}?tab=compiler#oracle")
     assert asking.client.get(f"{path}.json").json() == answer
 
 
@@ -217,28 +218,30 @@ def test_an_oracle_that_does_not_answer_in_time_costs_the_prediction_and_no_more
 
     monkeypatch.setattr(type(oracle), "_wait", late)
     text = "x: f32[77, 128]\ny = gelu(x) * 3\nreturn y\n"
-    preview = asking.client.post("/regions/preview", data={"text": text}, headers=HTMX).text
+    form = {"text": text, "tab": "compiler"}
+    preview = asking.client.post("/regions/preview", data=form, headers=HTMX).text
     assert limits == [], "the advice waits for no oracle"
     assert "By its fusion rules" in preview
-    assert re.search('hx-post="/region/oracle"[^>]* hx-trigger="load, click"', preview)
-    asked = asking.client.post("/region/oracle", data={"text": text}, headers=HTMX).text
+    assert re.search('hx-post="/region/oracle"[^>]* hx-trigger="load"', preview)
+    asked = asking.client.post("/region/oracle", data=form, headers=HTMX).text
     assert "The prediction is unavailable: no answer within the time." in asked
     assert 0 < max(limits) <= 60
-    assert re.search('hx-post="/region/oracle"[^>]* hx-trigger="click"', asked), "it is not asked for ever"
+    assert re.search('hx-post="/region/oracle"[^>]* hx-trigger="click"', asked)
+    assert 'hx-trigger="load"' not in asked, "it is not asked for ever"
     limits.clear()
     begun = asking.client.post("/validations", data={"text": text}, headers=HTMX)
     asking.state.queue.cancel(re.findall(r"/validations/(\w{26})/", begun.text)[0])
     assert (begun.status_code, limits) == (202, []), "a validation shows its progress before the oracle is asked"
     kept = asking.client.post("/regions", data={"text": text}, headers=HTMX)
-    assert f'hx-post="{kept.headers["hx-push-url"]}/oracle" hx-trigger="load, submit"' in kept.text
+    assert re.search(f'hx-post="{kept.headers["hx-push-url"]}/oracle"[^>]* hx-trigger="load"', kept.text)
     answer = asking.client.post("/regions", data={"text": text})
     path = answer.headers["location"]
-    page = asking.client.get(path, headers=PAGE).text
+    page = asking.client.get(f"{path}?tab=compiler", headers=PAGE).text
     assert "Ask again" in page
     assert 'hx-trigger="submit"' in page
     monkeypatch.undo()
     assert asking.client.post(f"{path}/oracle").status_code == 303
-    assert "1 launch" in asking.client.get(path, headers=PAGE).text
+    assert "1 launch" in asking.client.get(f"{path}?tab=compiler", headers=PAGE).text
     assert asking.client.get(f"{path}.json").json()["oracle"][0]["launches"] == 1
 
 
@@ -276,39 +279,40 @@ def test_the_oracles_commands_of_the_api_page_work(asking: Serving, region: str)
 
 
 def test_an_edited_text_has_its_advice_first_and_the_oracles_answer_after_it(asking: Serving) -> None:
-    data = {"text": "x: f32[78, 128]\ny = gelu(x) * 5\nreturn y\n"}
+    data = {"text": "x: f32[78, 128]\ny = gelu(x) * 5\nreturn y\n", "tab": "all"}
     first = asking.client.post("/regions/preview", data=data, headers=HTMX).text
     assert 'class="card verdict' in first
     assert "From Inductor" not in first
     answer = asking.client.post("/region/oracle", data=data, headers=HTMX).text
     assert "<html" not in answer
-    for part in ("oracle", "verdict", "why", "operations"):
+    for part in ("tab-panel", "oracle", "why", "operations"):
         assert f'id="{part}"' in answer
+    assert 'class="card verdict' in answer
     assert re.search(r"2 launches → 1\b", answer)
     assert "Save the text as a region" in answer
     # What the oracle has said once is there at once, on every page of this text.
     for shown in (
         asking.client.post("/regions/preview", data=data, headers=HTMX).text,
         asking.client.get("/region", params=data, headers=PAGE).text,
-        asking.client.post("/regions", data=data, headers=HTMX).text,
     ):
         assert "From Inductor" in shown
-        assert 'hx-trigger="load' not in shown.partition('id="oracle"')[2].partition("</section>")[0]
+        assert 'hx-trigger="load' not in shown
+    assert "oracle-asker" not in asking.client.post("/regions", data=data, headers=HTMX).text
 
 
 def test_a_text_that_its_address_carries_is_asked_about_without_a_script(asking: Serving) -> None:
     data = {"text": "x: f32[79, 128]\ny = gelu(x) * 5\nreturn y\n"}
-    page = asking.client.get("/region", params=data, headers=PAGE).text
+    page = asking.client.get("/region", params=data | {"tab": "compiler"}, headers=PAGE).text
     assert 'formaction="/region/oracle"' in page
     to = asking.client.post("/region/oracle", data=data, headers=PAGE).headers["location"]
-    assert to.endswith("&oracle=wait#oracle")
+    assert to.endswith("&oracle=wait&tab=compiler#oracle")
     assert "From Inductor" in asking.client.get(to, headers=PAGE).text
 
 
 def test_where_the_oracle_is_off_the_page_says_so(web: Serving) -> None:
     answer = web.client.post("/regions", data={"text": "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"})
     path = answer.headers["location"]
-    page = web.client.get(path, headers=PAGE).text
+    page = web.client.get(f"{path}?tab=compiler", headers=PAGE).text
     assert "the oracle is off" in page
     assert "By its fusion rules" in page
     assert code(web.client.post(f"/api/v1{path}/oracle")) == (503, "oracle-unavailable")

@@ -39,7 +39,8 @@ def test_the_address_holds_where_the_sliders_stand(client: httpx.Client, region:
     page = client.get(f"{region}?of=0.5&faster=4").text
     assert "makes the step <strong>1.60×</strong>" in page
     assert 'name="of" min="0" max="1" step="0.005" value="0.5"' in page
-    own = client.get(region).text
+    assert "makes the step" not in client.get(region).text
+    own = client.get(f"{region}?tab=cost").text
     assert "A region of <strong>20 %</strong>" in own
 
 

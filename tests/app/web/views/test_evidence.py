@@ -11,19 +11,23 @@ from app.web.views import region_page, trace_page, validation_page
 from tests.app import samples
 
 
-def rendered(**context: Any) -> str:
-    return environment().get_template("partials/region/evidence.html").render(current="/regions/x", **context)
+def rendered(part: str = "evidence", **context: Any) -> str:
+    return environment().get_template(f"partials/region/{part}.html").render(current="/regions/x", **context)
 
 
 def test_a_record_of_the_archive_names_its_device_and_day() -> None:
     record = samples.validation(archived={"file": "x.json", "match": "same"})
     shown = validation_page.summarize_validation(record)
-    page = rendered(nearest=record, nearest_chart=shown["candidates_chart"], nearest_rows=shown["candidate_rows"])
+    page = rendered(
+        "nearest", nearest=record, nearest_chart=shown["candidates_chart"], nearest_rows=shown["candidate_rows"]
+    )
     assert "from elsewhere: NVIDIA H200, 2026-11-21" in page
     assert "measured here" not in page
     assert "data-figure" in page
     other = {**record, "archived": {"file": "x.json", "match": "other-sizes"}}
-    assert "Measured on H200 at other sizes: agrees" in rendered(nearest=other, nearest_chart=None, nearest_rows=[])
+    assert "Measured on H200 at other sizes: agrees" in rendered(
+        "nearest", nearest=other, nearest_chart=None, nearest_rows=[]
+    )
 
 
 def test_a_host_without_a_gpu_says_unmeasured_and_shows_no_time() -> None:
@@ -61,6 +65,8 @@ def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> No
         ("triton", "not_run", False),
         ("triton", "mismatch", False),
         ("compile", "correct", False),
+        ("skip", "correct", False),
+        ("triton", "other", False),
     ],
 )
 def test_advice_is_called_checked_only_where_a_candidate_of_it_was(tool: str, status: str, said: bool) -> None:
@@ -69,6 +75,10 @@ def test_advice_is_called_checked_only_where_a_candidate_of_it_was(tool: str, st
                   samples.candidate("triton:generated", "triton", None, status=status)]  # fmt: skip
     advice = samples.region("a", tool)["advice"]
     advice = {**advice, "validation": samples.validation(outcome="unmeasured", device=None, candidates=candidates)}
+    other = samples.alternative("triton", "triton:other", 1500.0, mode="other")
+    if status == "other":
+        advice = {**advice, "mode": "other", "alternatives": [*advice["alternatives"], other]}
+        candidates[1]["status"] = "correct"
     shown = environment().from_string('{% from "macros.html" import evidence %}{{ evidence(advice) }}')
     tag = shown.render(current="/regions/x", advice=advice)
     assert ("checked" in tag) == said

@@ -153,7 +153,7 @@ def test_without_a_prediction_the_fusion_rules_speak_and_the_reason_is_said() ->
     assert "Ask again" in shown
     assert "Compiled into" not in shown
     unasked = page(asked(GEMM))
-    assert 'hx-trigger="load, submit"' in unasked
+    assert 'hx-trigger="submit"' in unasked and "Inductor is being asked." in unasked
     assert "By its fusion rules" in unasked
     off = page(asked(GEMM), oracle_on=False, machine_id=None)
     assert "the oracle is off" in off

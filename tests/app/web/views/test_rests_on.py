@@ -26,7 +26,7 @@ def advised(device: str = "H200", text: str = CHAIN) -> RegionBody:
 
 
 def head(region: RegionBody) -> str:
-    return environment().get_template("partials/region/advice_head.html").render(region=region)
+    return environment().get_template("partials/region/advice_head.html").render(**analysis(region))
 
 
 def body(region: RegionBody) -> str:
@@ -36,7 +36,7 @@ def body(region: RegionBody) -> str:
 def test_the_sentence_stands_by_the_predicted_figures_and_says_when_they_are_scaled() -> None:
     own, scaled = head(advised()), head(advised("RTX 4090"))
     for page in (own, scaled):
-        assert page.index('<dl class="glance">') < page.index("H200 measurements of 2026-")
+        assert page.index('<table class="bars">') < page.index("H200 measurements of 2026-")
     assert "the ranges are wider" not in own
     assert "scaled to the NVIDIA GeForce RTX 4090 by its datasheet; the ranges are wider." in scaled
 
