@@ -97,7 +97,7 @@ def begin(server: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def listed(page: str) -> list[str]:
-    part = page[page.index('id="region-list"') :]
+    part = page[page.index('id="region-list"') :].partition('<div class="panel')[0]
     return re.findall(r'<th scope="row" class="w"><a href="/regions/(\w{26})"', part)
 
 

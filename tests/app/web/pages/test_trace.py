@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def listed(page: str) -> list[str]:
     """Ids of the regions in the list, in its order."""
-    part = page[page.index('id="region-list"') :]
+    part = page[page.index('id="region-list"') :].partition('<div class="panel')[0]
     return re.findall(r'<th scope="row" class="w"><a href="/regions/(\d{26})"', part)
 
 
