@@ -515,7 +515,7 @@ def regions_part(
     selected = select(rows, replace(view, sort="time") if reading and view.sort == "saving" else view)
     fold = not view.filters and view.sort == "saving"
     small = [r for r in selected if fold and not r.get("saves_us") and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
-    if len(small) < FEW:
+    if len(small) < FEW or len(small) == len(selected):
         small = []
     busy = [(r.get("busy_us_per_step"), r.get("time_us_per_step")) for r in selected]
     time_us = sum((own if own is not None else time) or 0.0 for own, time in busy)
@@ -643,10 +643,9 @@ def _describe_times(trace: AnyTrace) -> str:
         text = f"{duration(times['median_us'])}, one step measured"
     else:
         spread = "quartiles" if times["count"] >= 4 else "shortest and longest"
-        text = (
-            f"{duration(times['median_us'])}, the median of {times['count']} steps "
-            f"({spread} {duration(times['low_us'])} and {duration(times['high_us'])})"
-        )
+        shown, median = duration(trace.get("step_time_us")), duration(times["median_us"])
+        low, high = duration(times["low_us"]), duration(times["high_us"])
+        text = f"Shares are of {shown}. The median of all {times['count']} steps is {median} ({spread} {low} and {high})"
     left = times["left_out"]
     return f"{text}; {left} left out (warm-up, or without kernels)" if left else text
 

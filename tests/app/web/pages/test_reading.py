@@ -195,6 +195,7 @@ def test_the_end_brings_what_needs_all_advice_and_stops_the_asking(begin: Begin)
         assert re.search(rf'id="{name}"[^>]* hx-swap-oob="true"', end), name
     assert "report.html" in end
     assert "coming" not in end
+    assert 'href="/checks?trace=' in end, "what could not be done before is offered without a reload"
     page = reading.page()
     assert listed(end) == listed(page)
     assert "/reading" not in page
