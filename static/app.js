@@ -181,7 +181,6 @@
   // --------------------------------------------------------------------------------------------------------- lifetime
   document.addEventListener("toggle", (event) => { if (event.target.open) drawAll(event.target); }, true);
   document.addEventListener("htmx:afterSettle", () => drawAll(document));
-  document.addEventListener("shown", (event) => drawAll(event.target));
   // A part that comes in the place of another: what a reader has opened in it stays open.
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     // An answer that was asked for before a validation began knows nothing of it: the validation stays.

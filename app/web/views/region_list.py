@@ -60,7 +60,8 @@ class View:
     """What the page's address asks for. Empty is all.
 
     q: words that must all stand in a region's name, module, source line, operations or kernels. min_share: of the step,
-    0 to 1. stream, rank: None for all and for the trace's own. start_us, end_us: what the timeline shows. tab: the open one.
+    0 to 1. stream, rank: None for all and for the trace's own. start_us, end_us: what the timeline shows.
+    tab: the open one.
     """
 
     q: str = ""

@@ -30,7 +30,7 @@ class ActionRow(TypedDict):
 class ActionSection(TypedDict, total=False):
     """Context of partials/trace/to_do.html. {} where nothing is known of the step.
 
-    followed: after which of them the step is predicted, in words: those whose saving is only bounded are not among them.
+    followed: after which of them the step is predicted, in words; those of which only a bound is known are not.
     """
 
     first: list[ActionRow]

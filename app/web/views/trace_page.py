@@ -55,7 +55,7 @@ SMALL_SHARE = 0.005
 ADVICE_HEIGHT = 234
 """px of the part "What to do" next to its chart: the room that is kept for it while advice comes."""
 FEW = 5
-"""Regions under half a per cent of the step that need no change are folded away, where there are at least so many."""
+"""Regions that have and save under half a per cent of the step are folded away, where there are at least so many."""
 
 
 class BlockerRow(Obstacle):
@@ -91,7 +91,8 @@ class FilterLink(Filter):
 
 class ListSummary(TypedDict):
     """What the list of regions holds. shown, of: regions; share: of the step. all: the address without any filter;
-    query: of the view without its timeline; sorts: order -> the address of this list in it. other_rank: the name of the trace that is listed, where it is another's.
+    query: of the view without its timeline; sorts: order -> the address of this list in it. other_rank: the name of
+    the trace that is listed, where it is another's.
     """
 
     shown: int
@@ -499,8 +500,8 @@ def regions_part(
 ) -> RegionsSection:
     """The regions' filter and list.
 
-    Without a filter the regions that need no change are folded away where they are many and small. While advice comes
-    the regions are in order of time, so that none moves.
+    Without a filter the regions that save next to nothing are folded away where they are many and small. While advice
+    comes the regions are in order of time, so that none moves.
     """
     view = replace(view, tab="regions")
     listed_trace = of_rank or trace
@@ -514,12 +515,12 @@ def regions_part(
     reading = status_of(trace) == "reading"
     selected = select(rows, replace(view, sort="time") if reading and view.sort == "saving" else view)
     fold = not view.filters and view.sort == "saving"
-    small = [r for r in selected if fold and not r.get("saves_us") and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
+    step_us = listed_trace.get("step_time_us")
+    small = [r for r in selected if fold and _is_small(r, step_us)]
     if len(small) < FEW or len(small) == len(selected):
         small = []
     busy = [(r.get("busy_us_per_step"), r.get("time_us_per_step")) for r in selected]
     time_us = sum((own if own is not None else time) or 0.0 for own, time in busy)
-    step_us = listed_trace.get("step_time_us")
     levels = {r.get("level") for r in rows}
     return {
         "view": view,
@@ -548,6 +549,12 @@ def regions_part(
             "sorts": SORTS,
         },
     }
+
+
+def _is_small(region: ListedRegion, step_us: float | None) -> bool:
+    """It has next to nothing of the step and of what is saved."""
+    saves_us, of_step = region.get("saves_us") or 0.0, region.get("share_of_step") or 0.0
+    return of_step < SMALL_SHARE and saves_us <= SMALL_SHARE * (step_us or 0.0)
 
 
 def _tool(region: ListedRegion) -> str | None:
@@ -602,7 +609,14 @@ def step_section(trace: AnyTrace) -> StepSection:
         return {}
     wall = parts["wall_us"]
     rows: list[StepPart] = [
-        {"field": field, "name": name, "kind": kind, "time_us": parts[field], "share": parts[field] / wall, "when": when}
+        {
+            "field": field,
+            "name": name,
+            "kind": kind,
+            "time_us": parts[field],
+            "share": parts[field] / wall,
+            "when": when,
+        }
         for field, name, kind, when in PARTS
         if parts[field] > 0.0
     ]
@@ -645,7 +659,9 @@ def _describe_times(trace: AnyTrace) -> str:
         spread = "quartiles" if times["count"] >= 4 else "shortest and longest"
         shown, median = duration(trace.get("step_time_us")), duration(times["median_us"])
         low, high = duration(times["low_us"]), duration(times["high_us"])
-        text = f"Shares are of {shown}. The median of all {times['count']} steps is {median} ({spread} {low} and {high})"
+        text = (
+            f"Shares are of {shown}. The median of all {times['count']} steps is {median} ({spread} {low} and {high})"
+        )
     left = times["left_out"]
     return f"{text}; {left} left out (warm-up, or without kernels)" if left else text
 

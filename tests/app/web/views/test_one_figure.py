@@ -18,9 +18,7 @@ Json = dict[str, Any]
 
 WITHOUT_A_PAGE = ("hta_cpu_only", "hta_cupti_profiler", "hta_rank-70", "kineto_docs_before_fix", "expected")
 """What cannot be read as a trace with kernels, and what is none."""
-NAMES = sorted(
-    p.name for p in TRACES.glob("*.json*") if ".et." not in p.name and not p.name.startswith(WITHOUT_A_PAGE)
-)
+NAMES = sorted(p.name for p in TRACES.glob("*.json*") if ".et." not in p.name and not p.name.startswith(WITHOUT_A_PAGE))
 UNITS = {"ns": 1e-3, "µs": 1.0, "ms": 1e3, "s": 1e6}
 DURATION = re.compile(r"(-?[\d,.]+) (ns|µs|ms|s)\b")
 

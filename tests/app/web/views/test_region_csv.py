@@ -25,7 +25,12 @@ def test_a_line_is_a_region_with_its_figures_unrounded() -> None:
     region = listed("GELU tail", "triton", saves_us=301.25, streams=[7, 20], source=source)
     (row,) = read(regions_csv([region]))  # type: ignore[list-item]
     assert tuple(row) == COLUMNS
-    assert (row["region"], row["module"], row["source"], row["advice"]) == ("GELU tail", "Net_0", 'a, "b".py:3', "Triton")
+    assert (row["region"], row["module"], row["source"], row["advice"]) == (
+        "GELU tail",
+        "Net_0",
+        'a, "b".py:3',
+        "Triton",
+    )
     assert float(row["saves_us_per_step"]) == 301.25
     assert float(row["time_us_per_step"]) == region["time_us_per_step"]
     assert float(row["region_speedup"]) == region["advice"]["region_speedup"]["mid"]

@@ -2,9 +2,9 @@
 // address (?tab=), Back goes to the tab before, and #id opens the tab that it stands in.
 (function () {
   "use strict";
-  const bar = () => document.querySelector(".tabs");
+  const bar = () => document.querySelector(".trace-tabs");
   const panels = () => Array.from(document.querySelectorAll(".panel[data-panel]"));
-  const links = () => Array.from(document.querySelectorAll(".tabs [data-tab]"));
+  const links = () => Array.from(document.querySelectorAll(".trace-tabs [data-tab]"));
   const first = () => (links()[0] ? links()[0].dataset.tab : "");
   const asked = () => new URLSearchParams(window.location.search).get("tab") || first();
 
@@ -35,8 +35,9 @@
       panel.setAttribute("role", "tabpanel");
       panel.setAttribute("aria-labelledby", "to-" + panel.dataset.panel);
     }
-    // Charts are drawn once there is room for them.
-    if (changed) for (const panel of panels()) if (panel.classList.contains("open")) panel.dispatchEvent(new CustomEvent("shown", { bubbles: true }));
+    // As after a swap: charts that had no room are drawn, boxes that scroll are reached by Tab.
+    const shown = document.querySelector(".panel.open");
+    if (changed && shown) shown.dispatchEvent(new CustomEvent("htmx:afterSettle", { bubbles: true }));
   }
 
   // A tab that is chosen far down begins at its top, under the bar.
@@ -56,7 +57,7 @@
   }
 
   document.addEventListener("click", (event) => {
-    const link = event.target.closest(".tabs [data-tab]");
+    const link = event.target.closest(".trace-tabs [data-tab]");
     if (link && event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey) {
       event.preventDefault();
       choose(link.dataset.tab);
@@ -67,7 +68,7 @@
     if (within && within.hash === window.location.hash && pointedTo()) open(pointedTo());
   });
   document.addEventListener("keydown", (event) => {
-    const link = event.target.closest(".tabs [data-tab]");
+    const link = event.target.closest(".trace-tabs [data-tab]");
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
     if (!link || step === undefined || event.metaKey || event.ctrlKey || event.altKey) return;
     event.preventDefault();
