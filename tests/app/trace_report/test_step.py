@@ -70,7 +70,7 @@ def test_the_parts_of_the_step_say_where_it_is_not_the_median() -> None:
     answer = reported("tl_moe_01_many_experts_few_tokens.json.gz")
     times = answer["step_times"]
     assert (times["count"], round(times["median_us"]), round(answer["step_time_us"])) == (2, 200, 183)
-    assert "Shares are of 183 µs. The median of all 2 steps is 200 µs, " in page(answer)
+    assert "Shares are of 183 µs. The median of all 2 steps is 200 µs (" in page(answer)
     assert "The median of" not in page(reported(EAGER))
 
 
