@@ -80,12 +80,12 @@ def step_json(
     }
 
 
-GPU_PACED, WAITING = 0.5, 0.1
+GPU_PACE, WAITING = 0.5, 0.1
 """Of the step: the GPU sets the pace of less and the GPU waits for the host in at least so much, and the host is what
 the step waits for, whatever part of it kernels run in."""
 
 
-def paced_critical(
+def critical_by_pace(
     critical: objects.Critical | None, parts: objects.StepParts | None, gpu_us: float, host: Sequence[objects.HostTime]
 ) -> objects.Critical | None:
     """The bottleneck once it is known who sets the pace. gpu_us: of the step, in which the GPU does.
@@ -96,18 +96,18 @@ def paced_critical(
     if critical is None or parts is None or critical["resource"] != "gpu":
         return critical
     wall, waiting_us = parts["wall_us"], parts["idle_launch_us"] + parts["idle_host_us"]
-    paced = 1 - gpu_us / wall
-    if gpu_us >= GPU_PACED * wall or waiting_us < WAITING * wall:
+    by_host = 1 - gpu_us / wall
+    if gpu_us >= GPU_PACE * wall or waiting_us < WAITING * wall:
         return critical
-    because = f"the host sets the pace of {paced:.0%} of the step: kernels run for {critical['share']:.0%} of it, but"
+    because = f"the host sets the pace of {by_host:.0%} of the step: kernels run for {critical['share']:.0%} of it, but"
     if parts["idle_launch_us"] >= parts["idle_host_us"]:
         waits = f"the GPU waits for the next launch for {parts['idle_launch_us'] / wall:.0%}"
-        return {"resource": "launches", "share": paced, "because": f"{because} {waits}"}
+        return {"resource": "launches", "share": by_host, "because": f"{because} {waits}"}
     words = ""
     if host and not host[0]["other_steps"] and host[0]["time_us"] > parts["idle_host_us"] / 2:
         words = ", " + HOST_WORDS[host[0]["kind"]].format(name=host[0]["name"])
     waits = f"the GPU waits for the host for {parts['idle_host_us'] / wall:.0%}{words}"
-    return {"resource": "host", "share": paced, "because": f"{because} {waits}"}
+    return {"resource": "host", "share": by_host, "because": f"{because} {waits}"}
 
 
 MAX_HOST_TIMES, LEAST_HOST_TIME = 12, 0.005

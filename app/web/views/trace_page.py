@@ -188,8 +188,8 @@ class SpeedupRow(TypedDict):
 
 
 class SpeedupSection(TypedDict, total=False):
-    """Context of partials/trace/speedup.html: a row for all advice and one for the best three; {} where nothing is
-    known."""
+    """Context of partials/trace/where/speedup.html: a row for all advice and one for the best three; {} where nothing
+    is known."""
 
     rows: list[SpeedupRow]
     unknown: list[GainUnknown]

@@ -63,8 +63,8 @@ def rendered(trace: Json) -> str:
 
 def number(text: str) -> float:
     """What a figure says: µs, a share of 1, or times as fast."""
-    if found := DURATION.fullmatch(text):
-        return float(found[1].replace(",", "")) * UNITS[found[2]]
+    if match := DURATION.fullmatch(text):
+        return float(match[1].replace(",", "")) * UNITS[match[2]]
     if text.endswith("×"):
         return float(text[:-1])
     assert text.endswith(" %"), text
@@ -140,8 +140,8 @@ def test_the_bottleneck_does_not_deny_who_sets_the_pace(name: str) -> None:
     if critical is None:
         return
     waiting = (parts["idle_launch_us"] + parts["idle_host_us"]) / parts["wall_us"]
-    paced = 1 - pace["gpu_us"] / parts["wall_us"]
-    assert critical["resource"] != "gpu" or paced <= 0.5 or waiting < 0.1
+    by_host = 1 - pace["gpu_us"] / parts["wall_us"]
+    assert critical["resource"] != "gpu" or by_host <= 0.5 or waiting < 0.1
     percents = {int(n) for n in re.findall(r"(\d+)%", critical["because"])}
     assert round(critical["share"] * 100) in percents
 
