@@ -659,9 +659,10 @@ def _describe_times(trace: AnyTrace) -> str:
         spread = "quartiles" if times["count"] >= 4 else "shortest and longest"
         shown, median = duration(trace.get("step_time_us")), duration(times["median_us"])
         low, high = duration(times["low_us"]), duration(times["high_us"])
-        text = (
-            f"Shares are of {shown}. The median of all {times['count']} steps is {median} ({spread} {low} and {high})"
-        )
+        steps, around = times["count"], f"({spread} {low} and {high})"
+        text = f"{median}, the median of {steps} steps {around}"
+        if shown != median:
+            text = f"Shares are of {shown}. The median of all {steps} steps is {median} {around}"
     left = times["left_out"]
     return f"{text}; {left} left out (warm-up, or without kernels)" if left else text
 
