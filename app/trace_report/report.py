@@ -28,7 +28,7 @@ from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.launches_left import launches_left
 from app.trace_report.speedup import with_actions
-from app.trace_report.step import IDLE_WORDS, graphs_json, host_times_json, rests, step_json
+from app.trace_report.step import IDLE_WORDS, critical_by_pace, graphs_json, host_times_json, rests, step_json
 from app.trace_report.timeline import timeline_json
 from kernels.host import probe_host
 from kernels.measure.model import to_json
@@ -163,6 +163,9 @@ def stages(
     body = trace_json(trace, name, mining, regions, target, tuple(remarks), blockers, parts, thresholds)
     body["notes"] = lost + body["notes"]
     body["pace"] = shown_pace = _pace_json(mining, pacing)
+    body["critical"] = critical_by_pace(
+        body.get("critical"), body.get("step_parts"), shown_pace["gpu_us"], body["host_times"]
+    )
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)

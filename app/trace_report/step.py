@@ -80,6 +80,36 @@ def step_json(
     }
 
 
+GPU_PACE, WAITING = 0.5, 0.1
+"""Of the step: the GPU sets the pace of less and the GPU waits for the host in at least so much, and the host is what
+the step waits for, whatever part of it kernels run in."""
+
+
+def critical_by_pace(
+    critical: objects.Critical | None, parts: objects.StepParts | None, gpu_us: float, host: Sequence[objects.HostTime]
+) -> objects.Critical | None:
+    """The bottleneck once it is known who sets the pace. gpu_us: of the step, in which the GPU does.
+
+    Kernels may run for most of a step that the host paces: each begins when its launch comes, and a faster one only
+    waits longer for the next. Then launches are the bottleneck, or the host where the GPU waits longer for that.
+    """
+    if critical is None or parts is None or critical["resource"] != "gpu":
+        return critical
+    wall, waiting_us = parts["wall_us"], parts["idle_launch_us"] + parts["idle_host_us"]
+    by_host = 1 - gpu_us / wall
+    if gpu_us >= GPU_PACE * wall or waiting_us < WAITING * wall:
+        return critical
+    because = f"the host sets the pace of {by_host:.0%} of the step: kernels run for {critical['share']:.0%} of it, but"
+    if parts["idle_launch_us"] >= parts["idle_host_us"]:
+        waits = f"the GPU waits for the next launch for {parts['idle_launch_us'] / wall:.0%}"
+        return {"resource": "launches", "share": by_host, "because": f"{because} {waits}"}
+    words = ""
+    if host and not host[0]["other_steps"] and host[0]["time_us"] > parts["idle_host_us"] / 2:
+        words = ", " + HOST_WORDS[host[0]["kind"]].format(name=host[0]["name"])
+    waits = f"the GPU waits for the host for {parts['idle_host_us'] / wall:.0%}{words}"
+    return {"resource": "host", "share": by_host, "because": f"{because} {waits}"}
+
+
 MAX_HOST_TIMES, LEAST_HOST_TIME = 12, 0.005
 """So much is told of what the host does, and of the step what each takes at least."""
 OF_ALL_STEPS = 0.2

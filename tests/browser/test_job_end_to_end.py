@@ -33,7 +33,7 @@ def upload(page: Page, path: Path) -> None:
     page.goto("/")
     page.set_input_files("#file", path)
     page.wait_for_url(re.compile(r"/traces/[a-z0-9]{26}$"))
-    expect(page.get_by_role("heading", name="Regions, by what following the advice saves")).to_be_visible()
+    expect(page.get_by_role("heading", name="Regions", exact=True)).to_be_visible()
 
 
 def test_upload_read_validate(open_page: Open, handrolled: Path) -> None:

@@ -61,8 +61,8 @@ def finish(stages: Streamed) -> None:
     stages.give("end")
 
 
-def shown_parts(page: Page, path: str, stages: Streamed) -> None:
-    page.goto(path)
+def shown_parts(page: Page, path: str, stages: Streamed, tab: str = "regions") -> None:
+    page.goto(f"{path}?tab={tab}")
     expect(page.locator("#reading-words")).to_contain_text("Reading the trace")
     stages.give(0)
     expect(page.locator("#reading-words")).to_contain_text(f"Advice on 0 of {len(stages.regions)} regions")
@@ -73,8 +73,11 @@ def test_what_a_reader_opened_typed_and_looks_at_stays_while_advice_comes(open_p
     path, stages = begin()
     shown_parts(page, path, stages)
     page.evaluate("window.same = true")
+    page.locator("[data-tab=where]").click()
     page.locator("#step-time summary").click()
+    page.locator("[data-tab=timeline]").click()
     page.locator("#timeline summary").click()
+    page.locator("[data-tab=regions]").click()
     page.get_by_label("Name, module or kernel").fill("by hand")
     rows = page.locator("#region-list tbody tr")
     expect(rows).to_have_count(2)
@@ -102,7 +105,7 @@ def test_what_a_reader_opened_typed_and_looks_at_stays_while_advice_comes(open_p
 def test_the_end_settles_the_page_and_nothing_is_asked_any_more(open_page: Open, begin: Begin) -> None:
     page = open_page(viewport={"width": 1280, "height": 900}).page
     path, stages = begin()
-    shown_parts(page, path, stages)
+    shown_parts(page, path, stages, "where")
     expect(page.locator("#gain")).to_contain_text("Advice is coming")
     said = page.locator("#reading-said")
     expect(said).to_have_text(f"The step and its {len(stages.regions)} regions are here; advice is coming.")
@@ -118,12 +121,15 @@ def test_the_end_settles_the_page_and_nothing_is_asked_any_more(open_page: Open,
     expect(page.locator("#gain table")).to_be_visible()
     expect(page.locator("#advice .plot .bars").first).to_be_attached()
     expect(page.locator("[data-timeline][data-ready]")).to_have_count(1)
-    expect(page.get_by_role("link", name="Report")).to_be_visible()
+    for name in ("Report", "Check"):
+        expect(page.locator("#trace-actions").get_by_role("link", name=name)).to_be_visible()
+    expect(page.locator("[data-tab=where]")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#reading-poll")).to_have_count(0)
     expect(said).to_contain_text("The trace is read.")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     # The filter's fields, which came anew, are listened to.
+    page.locator("[data-tab=regions]").click()
     page.locator("input[value=library]").check()
     page.wait_for_url(re.compile(r"tool=library"))
     expect(page.locator("#region-list tbody tr")).to_have_count(
@@ -159,7 +165,7 @@ def test_a_reading_that_fails_says_so_where_its_parts_stood(open_page: Open, beg
     expect(error).to_contain_text("What was read until then is below.")
     expect(page.locator("#reading-poll")).to_have_count(0)
     expect(page.locator("#region-list")).to_be_visible()
-    expect(page.get_by_role("link", name="Compare with another")).to_have_count(0)
+    expect(page.locator("#trace-actions").get_by_role("link", name="Compare")).to_have_count(0)
 
 
 def test_the_page_of_a_region_is_filled_when_its_advice_comes(open_page: Open, begin: Begin) -> None:

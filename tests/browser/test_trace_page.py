@@ -32,6 +32,10 @@ def path(trace: dict[str, Any]) -> str:
     return f"/traces/{trace['id']}"
 
 
+def tab(page: Page, name: str) -> None:
+    page.get_by_role("navigation", name="Parts of this trace").locator(f"[data-tab={name}]").click()
+
+
 def opened(page: Page, address: str) -> Page:
     page.goto(address)
     page.wait_for_load_state("networkidle")
@@ -103,7 +107,7 @@ def test_an_address_opens_the_same_list_in_a_fresh_browser_and_its_twin(
 
 
 def test_the_mouse_on_the_timeline_says_what_runs_and_goes_there(open_page: Open, trace: dict[str, Any]) -> None:
-    page = opened(open_page(viewport={"width": 1280, "height": 900}).page, path(trace))
+    page = opened(open_page(viewport={"width": 1280, "height": 900}).page, f"{path(trace)}?tab=timeline")
     data = json.loads(page.locator("[data-timeline]").get_attribute("data-timeline") or "")
     longest = max((s for lane in data["lanes"] for s in lane), key=lambda s: s[1])
     picture = page.locator("[data-lane='0'] svg")
@@ -129,7 +133,7 @@ def test_the_mouse_on_the_timeline_says_what_runs_and_goes_there(open_page: Open
 
 
 def test_the_timeline_by_keyboard(open_page: Open, trace: dict[str, Any]) -> None:
-    page = opened(open_page().page, path(trace))
+    page = opened(open_page().page, f"{path(trace)}?tab=timeline")
     cursor = page.get_by_role("slider", name="Cursor on the timeline")
     cursor.focus()
     data = json.loads(page.locator("[data-timeline]").get_attribute("data-timeline") or "")
@@ -153,26 +157,30 @@ def test_the_timeline_by_keyboard(open_page: Open, trace: dict[str, Any]) -> Non
 
 
 def test_zoom_is_an_address_and_keeps_focus_and_filter(open_page: Open, trace: dict[str, Any]) -> None:
-    page = opened(open_page().page, f"{path(trace)}?q=gemm")
+    page = opened(open_page().page, f"{path(trace)}?tab=timeline&q=gemm")
     page.get_by_role("link", name="Zoom in").click()
     page.wait_for_url(re.compile(r"q=gemm&start=[0-9.]+&end=[0-9.]+$"))
     expect(page.get_by_role("link", name="Zoom in")).to_be_focused()
     expect(page.locator("#timeline header")).to_contain_text(" of ")
     # The filter's form knows of the view, and the view's links of the filter.
+    tab(page, "regions")
     page.get_by_label("Name, module or kernel").fill("gelu")
-    page.wait_for_url(re.compile(r"q=gelu&start="))
+    page.wait_for_url(re.compile(r"\?q=gelu&start="))
+    tab(page, "timeline")
     page.get_by_role("link", name="Later").click()
     page.wait_for_url(re.compile(r"q=gelu&start="))
+    tab(page, "regions")
     assert rows(page)
     assert all("GELU" in r for r in rows(page))
+    tab(page, "timeline")
     page.get_by_role("link", name="Whole step").click()
-    page.wait_for_url(re.compile(r"\?q=gelu$"))
+    page.wait_for_url(re.compile(r"\?tab=timeline&q=gelu$"))
 
 
 def test_a_box_leads_to_its_region_and_boxes_that_share_a_kernel_to_a_search(
     open_page: Open, trace: dict[str, Any]
 ) -> None:
-    page = opened(open_page().page, path(trace))
+    page = opened(open_page().page, f"{path(trace)}?tab=where")
     tile = page.locator(".treemap a.tile[href^='/regions/']").first
     href = tile.get_attribute("href") or ""
     assert href.split("/")[-1] in {r["id"] for r in trace["regions"]}
@@ -184,6 +192,9 @@ def test_a_box_leads_to_its_region_and_boxes_that_share_a_kernel_to_a_search(
 
 def test_all_of_it_without_a_script(open_page: Open, trace: dict[str, Any]) -> None:
     page = opened(open_page(java_script_enabled=False).page, path(trace))
+    expect(page.locator("#region-list")).to_be_visible()
+    expect(page.locator("#timeline")).to_be_hidden()
+    tab(page, "timeline")
     assert page.locator("#timeline .lane path").count() > 2
     expect(page.locator("#timeline .readout")).to_be_hidden()
     expect(page.locator("#timeline .cursor")).to_be_hidden()
@@ -191,11 +202,14 @@ def test_all_of_it_without_a_script(open_page: Open, trace: dict[str, Any]) -> N
     assert page.locator("#timeline table").count() == 2
     page.get_by_role("link", name="Zoom in").click()
     assert "start=" in page.url
+    tab(page, "regions")
     page.get_by_label("Name, module or kernel").fill("gelu")
     page.get_by_role("button", name="Show").click()
     assert re.search(r"q=gelu", page.url)
     assert "start=" in page.url, "the timeline's view goes with the form"
     assert all("GELU" in r for r in rows(page))
+    tab(page, "where")
+    assert "q=gelu" in page.url, "and the filter with the tab"
     page.get_by_text("Modules as a table").click()
     expect(page.locator("#where table").first).to_be_visible()
 
@@ -204,18 +218,20 @@ def test_a_phone_has_it_all_within_its_width(open_page: Open, server: str, data:
     wide = upload(server, data / "traces" / WIDE)
     page = open_page(viewport={"width": 390, "height": 844}, color_scheme="dark", has_touch=True).page
     for one in (trace, wide):
-        opened(page, path(one))
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for name in ("timeline", "notes", "regions", "where"):
+            opened(page, f"{path(one)}?tab={name}")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert violations(page) == []
         for tile in page.locator(".treemap").all():
             box = tile.bounding_box()
             assert box
             assert box["width"] >= 300
-        assert violations(page) == []
+    opened(page, f"{path(wide)}?tab=timeline")
     lane = page.locator("[data-lane='0'] svg")
     lane.scroll_into_view_if_needed()
     lane.tap(position={"x": 60, "y": 10})
     expect(page.locator(".readout")).to_contain_text(" to ")
-    assert page.url.endswith(path(wide)), "a finger asks, it does not leave"
+    assert page.url.endswith(f"{path(wide)}?tab=timeline"), "a finger asks, it does not leave"
 
 
 def test_a_list_that_was_filtered_has_no_violation(open_page: Open, trace: dict[str, Any]) -> None:

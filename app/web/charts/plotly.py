@@ -59,9 +59,10 @@ def step_rows(trace: Trace | TraceBody, names: Sequence[str] | None = None) -> l
     step_us = trace.get("step_time_us") or 0.0
     rows = [_region_row(region, name) for region, name in by_time if region.get("time_us_per_step")]
     if len(rows) > MAX_BARS:
-        others = rows[MAX_BARS - 1 :]
-        rows = rows[: MAX_BARS - 1]
-        rows.append(_rest_row(f"{len(others)} smaller regions", sum(row["time_us"] for row in others)))
+        rows, others = rows[: MAX_BARS - 1], rows[MAX_BARS - 1 :]
+        by_tool = {tool: [row for row in others if row["tool"] == tool] for tool in TOOLS}
+        alone = sum(map(bool, by_tool.values())) == 1
+        rows += [_together(alike, "" if alone else TOOL_LABELS[tool]) for tool, alike in by_tool.items() if alike]
     rows += [_rest_row(rest["name"], rest["time_us"]) for rest in trace.get("rests") or () if rest["time_us"]]
     busy = trace.get("gpu_busy_share")
     known_us = sum(row["time_us"] for row in rows)
@@ -85,6 +86,14 @@ def _region_row(region: RegionBody, name: str) -> StepRow:
         "tool": advice.get("tool", "none") if advice else "none",
         "time_us": region.get("busy_us_per_step") or region.get("time_us_per_step") or 0.0,
     }
+
+
+def _together(regions: Sequence[StepRow], words: str) -> StepRow:
+    """Small regions of one advice as one row: they are regions still. words: the advice, "" where all have it."""
+    if len(regions) == 1:
+        return regions[0]
+    name = f"{len(regions)} smaller regions{f': {words}' if words else ''}"
+    return {"name": name, "id": None, "tool": regions[0]["tool"], "time_us": sum(row["time_us"] for row in regions)}
 
 
 def _rest_row(name: str, time_us: float) -> StepRow:

@@ -5,6 +5,7 @@ What is filtered and shown stands in the address.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
 from app.web.views.oracle_line import describe_oracle, newly_asked
 from app.web.views.reading import describe_progress, has_parts, newly_advised
+from app.web.views.region_csv import regions_csv
 from app.web.views.region_list import ListedRegion, View, evidence_level, parse_view, write_query
 from app.web.views.trace_page import (
     RankRow,
@@ -87,6 +89,18 @@ def _page(request: Request, trace: Trace, view: View) -> TracePage | UnreadPage:
         recorded=recorded_devices(state_of(request), _texts(trace["regions"])),
         of_rank=_other_rank(request, trace, view),
     )
+
+
+@router.get("/traces/{trace_id}/regions.csv")
+@declare(Access.READ)
+def regions_table(request: Request, trace_id: str) -> Response:
+    """The regions that the page lists with the same parameters, in its order, as CSV."""
+    stored = _find_trace(request, trace_id)
+    view = parse_view(request.query_params.multi_items())
+    part = _regions_part(request, stored, view, _other_rank(request, stored, view))
+    name = re.sub(r"[^A-Za-z0-9]+", "-", stored["name"]).strip("-")[:60] or "trace"
+    headers = {"Content-Disposition": f'attachment; filename="{name}-regions.csv"'}
+    return Response(regions_csv([*part["regions"], *part["small"]]), media_type="text/csv", headers=headers)
 
 
 @router.get("/traces/{trace_id}/reading")

@@ -61,7 +61,7 @@ class KindTime(TypedDict):
 
 
 class BreakdownSection(TypedDict, total=False):
-    """Context of partials/trace/breakdown.html; {} for a trace that was stored before there was any.
+    """Context of partials/trace/where/breakdown.html; {} for a trace that was stored before there was any.
 
     *_read: the first thing to see in a picture, in words; module_*: only where the trace names modules.
     """

@@ -18,7 +18,19 @@ EVIDENCE = (
     ("rule", "by the rule, no times"),
 )
 """How advice is known, the best first: its word in the address, in the page."""
-SORTS = (("saving", "saving"), ("time", "time"), ("share", "share"), ("name", "name"))
+SORTS = (
+    ("saving", "saving"), ("time", "time"), ("share", "share"), ("speedup", "region speed-up"), ("calls", "calls"),
+    ("name", "name"),
+)  # fmt: skip
+TAB_NAMES = {
+    "regions": "Regions",
+    "timeline": "Timeline",
+    "flame": "Flame graph",
+    "source": "Source",
+    "where": "Where time goes",
+    "notes": "Notes",
+}
+"""The tabs of the page: the word in its address -> the one on it. The first is open where none is asked for."""
 MAX_TEXT, MAX_NUMBER = 100, 1e12
 
 Level = Literal["", "measured", "recorded", "predicted", "rule"]
@@ -49,6 +61,7 @@ class View:
 
     q: words that must all stand in a region's name, module, source line, operations or kernels. min_share: of the step,
     0 to 1. stream, rank: None for all and for the trace's own. start_us, end_us: what the timeline shows.
+    tab: the open one.
     """
 
     q: str = ""
@@ -60,11 +73,12 @@ class View:
     sort: str = "saving"
     start_us: float | None = None
     end_us: float | None = None
+    tab: str = "regions"
 
     @property
     def filters(self) -> bool:
         """It leaves regions out, or may."""
-        filters = replace(self, sort="saving", start_us=None, end_us=None, rank=None)
+        filters = replace(self, sort="saving", start_us=None, end_us=None, rank=None, tab="regions")
         return filters != View()
 
     @property
@@ -86,6 +100,7 @@ class ViewChanges(TypedDict, total=False):
     sort: str
     start_us: float | None
     end_us: float | None
+    tab: str
 
 
 class Filter(TypedDict):
@@ -117,6 +132,7 @@ def parse_view(query: Iterable[tuple[str, str]]) -> View:
         sort=values["sort"] if values.get("sort") in dict(SORTS) else "saving",
         start_us=start if start is not None and end is not None and end > start >= 0 else None,
         end_us=end if start is not None and end is not None and end > start >= 0 else None,
+        tab=values["tab"] if values.get("tab") in TAB_NAMES else "regions",
     )
 
 
@@ -134,7 +150,8 @@ def write_query(view: View, **changes: Unpack[ViewChanges]) -> str:
     changes: fields in place of the view's.
     """
     view = replace(view, **changes)
-    pairs: list[tuple[str, str]] = [("q", view.q)] if view.q else []
+    pairs: list[tuple[str, str]] = [("tab", view.tab)] if view.tab != "regions" else []
+    pairs += [("q", view.q)] if view.q else []
     pairs += [("tool", tool) for tool in view.tool]
     pairs += [("evidence", view.evidence)] if view.evidence else []
     pairs += [("min_share", f"{view.min_share * 100:g}")] if view.min_share else []
@@ -191,7 +208,16 @@ _ORDERS: Mapping[str, Callable[[ListedRegion], float]] = {
     "saving": lambda r: -(r.get("saves_us") or 0.0),
     "time": lambda r: -(r.get("time_us_per_step") or 0.0),
     "share": lambda r: -(r.get("share_of_step") or 0.0),
+    "speedup": lambda r: -region_speedup(r),
+    "calls": lambda r: -(r.get("calls_per_step") or 0.0),
 }
+
+
+def region_speedup(region: ListedRegion) -> float:
+    """What following the advice makes of the region itself; 1 where it is left as it is, or nothing is predicted."""
+    advice = region.get("advice")
+    speedup = advice.get("region_speedup") if advice and advice.get("tool") != "skip" else None
+    return float(speedup["mid"]) if speedup else 1.0
 
 
 def _tool(region: ListedRegion) -> str | None:

@@ -18,13 +18,13 @@ from app.web.views.trace_page import trace_page
 from app.web.views.validation_page import AnyValidation, measured_compilations, summarize_validation
 from app.web.views.verdict import verdict_section
 
-STYLES = folder("static") / "app.css"
+STYLES = tuple(folder("static") / name for name in ("app.css", "trace.css"))
 
 
 @cache
 def style() -> Markup:
-    """The app's style sheet as an element of the page. It is ours, no user's text."""
-    return Markup(f"<style>{STYLES.read_text(encoding='utf-8')}</style>")
+    """The app's style sheets as an element of the page. They are ours, no user's text."""
+    return Markup(f"<style>{''.join(sheet.read_text(encoding='utf-8') for sheet in STYLES)}</style>")
 
 
 def trace_report(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from app.objects.trace import Action, Trace, TraceBody
@@ -15,34 +15,50 @@ FIRST = 3
 class ActionRow(TypedDict):
     """An action, where it is read about ("" where it is about the whole step), and those that stand in its place.
 
-    adds: whether it adds another time to those above it than it saves by itself.
+    region: its name, "" for the whole step. adds: whether it adds another time to those above it than it saves by
+    itself.
     """
 
     action: Action
     href: str
+    region: str
     place: str
     others: list[Action]
     adds: bool
 
 
 class ActionSection(TypedDict, total=False):
-    """Context of partials/trace/actions.html. {} where nothing is known of the step."""
+    """Context of partials/trace/to_do.html. {} where nothing is known of the step.
+
+    followed: after which of them the step is predicted, in words; those of which only a bound is known are not.
+    """
 
     first: list[ActionRow]
     more: list[ActionRow]
+    followed: str
 
 
-def action_section(trace: Trace | TraceBody, links: Mapping[str, str]) -> ActionSection:
-    """Those with a saving first. links: key of a region -> where it is read about."""
+def action_section(trace: Trace | TraceBody, links: Mapping[str, str], names: Mapping[str, str]) -> ActionSection:
+    """Those with a saving first. links: key of a region -> where it is read about; names: key -> its name."""
     made = trace.get("actions") or [] if trace.get("step_parts") else []
     rows: list[ActionRow] = [
         {
             "action": action,
             "href": links.get(action["region"] or "", ""),
+            "region": names.get(action["region"] or "", ""),
             "place": place(action),
             "others": others,
             "adds": adds_otherwise(action),
         }
         for action, others in with_alternatives(made)
     ]
-    return {"first": rows[:FIRST], "more": rows[FIRST:]} if rows else {}
+    return {"first": rows[:FIRST], "more": rows[FIRST:], "followed": _followed(rows)} if rows else {}
+
+
+def _followed(rows: Sequence[ActionRow]) -> str:
+    """The rows that are followed together, by their numbers."""
+    numbers = [number for number, row in enumerate(rows, 1) if row["action"]["adds_us"] is not None]
+    if len(numbers) == len(rows):
+        return "this change" if len(rows) == 1 else "all changes"
+    listed = " and ".join(filter(None, [", ".join(map(str, numbers[:-1])), str(numbers[-1]) if numbers else ""]))
+    return f"change {listed} alone" if len(numbers) == 1 else f"changes {listed}"

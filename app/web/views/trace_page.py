@@ -39,6 +39,7 @@ from app.web.views.region_list import (
     write_query,
 )
 from app.web.views.trace_actions import ActionSection, action_section
+from app.web.views.trace_tabs import Tab, trace_tabs
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
 from profiler.trace.analyze.ranks import rank_numbers
 
@@ -54,7 +55,7 @@ SMALL_SHARE = 0.005
 ADVICE_HEIGHT = 234
 """px of the part "What to do" next to its chart: the room that is kept for it while advice comes."""
 FEW = 5
-"""Regions under half a per cent of the step that need no change are folded away, where there are at least so many."""
+"""Regions that have and save under half a per cent of the step are folded away, where there are at least so many."""
 
 
 class BlockerRow(Obstacle):
@@ -90,7 +91,8 @@ class FilterLink(Filter):
 
 class ListSummary(TypedDict):
     """What the list of regions holds. shown, of: regions; share: of the step. all: the address without any filter;
-    query: of the view without its timeline. other_rank: the name of the trace that is listed, where it is another's.
+    query: of the view without its timeline; sorts: order -> the address of this list in it. other_rank: the name of
+    the trace that is listed, where it is another's.
     """
 
     shown: int
@@ -101,6 +103,7 @@ class ListSummary(TypedDict):
     all: str
     address: str
     query: str
+    sorts: dict[str, str]
     other_rank: str
 
 
@@ -135,9 +138,21 @@ class RegionsSection(TypedDict):
     choices: Choices
 
 
-class StepPart(TypedDict):
-    """A part of a step's wall time. kind: the class of its colour; when: time counts as it."""
+PartField = Literal[
+    "kernels_us",
+    "communication_us",
+    "copies_us",
+    "idle_launch_us",
+    "idle_host_us",
+    "idle_communication_us",
+    "idle_device_us",
+]
 
+
+class StepPart(TypedDict):
+    """A part of a step's wall time. field: of step_parts; kind: the class of its colour; when: time counts as it."""
+
+    field: PartField
     name: str
     kind: str
     time_us: float
@@ -173,8 +188,8 @@ class SpeedupRow(TypedDict):
 
 
 class SpeedupSection(TypedDict, total=False):
-    """Context of partials/trace/speedup.html: a row for all advice and one for the best three; {} where nothing is
-    known."""
+    """Context of partials/trace/where/speedup.html: a row for all advice and one for the best three; {} where nothing
+    is known."""
 
     rows: list[SpeedupRow]
     unknown: list[GainUnknown]
@@ -223,6 +238,7 @@ class TracePage(TimelineSection, BreakdownSection, StepSection, RankSection, Reg
 
     trace: AnyTrace
     parts: Literal[True]
+    tabs: list[Tab]
     progress: ReadingProgress
     notes: list[Note]
     obstacles: list[BlockerRow]
@@ -375,12 +391,13 @@ def trace_page(
     timeless = bool(helping) and not any(a.get("region_speedup") for a in helping)
     ranks = rank_section(group)
     companions = trace.get("companions") or {}
-    return {
+    page: TracePage = {
         **timeline_part(trace, view, anchors=anchors),
         **breakdown_section(trace, names, links),
         **step_section(trace),
         **ranks,
         **regions_part(trace, view, recorded, of_rank, ranks.get("ranks") or (), anchors=anchors),
+        "tabs": [],
         "trace": trace,
         "reading": reading,
         "parts": True,
@@ -395,7 +412,7 @@ def trace_page(
         "step_chart": None if reading else plotly.step_by_region(rows),
         "advice_height": ADVICE_HEIGHT + plotly.step_height(rows),
         "speedup": speedup_section(trace),
-        "to_do": action_section(trace, _links_by_key(trace, links)),
+        "to_do": action_section(trace, _by_key(trace, links), _by_key(trace, names)),
         "rests_on_words": rests_on_words(trace.get("regions") or ()),
         "companions": [
             {"what": words, "name": companions[field]}
@@ -403,6 +420,9 @@ def trace_page(
             if field in companions
         ],
     }
+    counts = {"regions": str(len(trace.get("regions") or ())), "notes": str(len(page["notes"]) or "")}
+    page["tabs"] = trace_tabs(view, page, counts, lambda tab: page_address(id_of(trace) or "", view, tab=tab))
+    return page
 
 
 def _explain_no_saving(trace: AnyTrace, timeless: bool) -> str:
@@ -447,9 +467,10 @@ def region_links(trace: AnyTrace, *, anchors: bool = False) -> list[str]:
     return [f"/regions/{region_id}" if (region_id := id_of(r)) else "" for r in regions]
 
 
-def _links_by_key(trace: AnyTrace, links: Sequence[str]) -> dict[str, str]:
+def _by_key(trace: AnyTrace, told: Sequence[str]) -> dict[str, str]:
+    """Key of a region -> what is told of it. told: of each region, in the report's order."""
     regions = trace.get("regions") or ()
-    return {key: link for region, link in zip(regions, links, strict=True) if (key := region.get("key"))}
+    return {key: text for region, text in zip(regions, told, strict=True) if (key := region.get("key"))}
 
 
 def timeline_part(trace: AnyTrace, view: View, *, anchors: bool = False) -> TimelineSection:
@@ -457,7 +478,7 @@ def timeline_part(trace: AnyTrace, view: View, *, anchors: bool = False) -> Time
 
     def link(window: Window | None) -> str:
         start_us, end_us = window or (None, None)
-        return page_address(id_of(trace) or "", view, start_us=start_us, end_us=end_us)
+        return page_address(id_of(trace) or "", view, start_us=start_us, end_us=end_us, tab="timeline")
 
     return timeline_section(trace, region_names(trace), region_links(trace, anchors=anchors), view.window, link)
 
@@ -479,9 +500,10 @@ def regions_part(
 ) -> RegionsSection:
     """The regions' filter and list.
 
-    Without a filter the regions that need no change are folded away where they are many and small. While advice comes
-    the regions are in order of time, so that none moves.
+    Without a filter the regions that save next to nothing are folded away where they are many and small. While advice
+    comes the regions are in order of time, so that none moves.
     """
+    view = replace(view, tab="regions")
     listed_trace = of_rank or trace
     devices = recorded or {}
     trace_id = id_of(trace) or ""
@@ -493,12 +515,12 @@ def regions_part(
     reading = status_of(trace) == "reading"
     selected = select(rows, replace(view, sort="time") if reading and view.sort == "saving" else view)
     fold = not view.filters and view.sort == "saving"
-    small = [r for r in selected if fold and not r.get("saves_us") and (r.get("share_of_step") or 0.0) < SMALL_SHARE]
-    if len(small) < FEW:
+    step_us = listed_trace.get("step_time_us")
+    small = [r for r in selected if fold and _is_small(r, step_us)]
+    if len(small) < FEW or len(small) == len(selected):
         small = []
     busy = [(r.get("busy_us_per_step"), r.get("time_us_per_step")) for r in selected]
     time_us = sum((own if own is not None else time) or 0.0 for own, time in busy)
-    step_us = listed_trace.get("step_time_us")
     levels = {r.get("level") for r in rows}
     return {
         "view": view,
@@ -516,6 +538,7 @@ def regions_part(
             "all": page_address(trace_id, View(start_us=view.start_us, end_us=view.end_us, rank=view.rank)),
             "address": page_address(trace_id, view),
             "query": write_query(view, start_us=None, end_us=None),
+            "sorts": {sort: page_address(trace_id, view, sort=sort) for sort, _ in SORTS},
             "other_rank": of_rank["name"] if of_rank else "",
         },
         "choices": {
@@ -528,22 +551,18 @@ def regions_part(
     }
 
 
+def _is_small(region: ListedRegion, step_us: float | None) -> bool:
+    """It has next to nothing of the step and of what is saved."""
+    saves_us, of_step = region.get("saves_us") or 0.0, region.get("share_of_step") or 0.0
+    return of_step < SMALL_SHARE and saves_us <= SMALL_SHARE * (step_us or 0.0)
+
+
 def _tool(region: ListedRegion) -> str | None:
     advice = region.get("advice")
     return advice.get("tool") if advice else None
 
 
 # ------------------------------------------------------------------------------------------------------------ the step
-
-PartField = Literal[
-    "kernels_us",
-    "communication_us",
-    "copies_us",
-    "idle_launch_us",
-    "idle_host_us",
-    "idle_communication_us",
-    "idle_device_us",
-]
 
 PARTS: tuple[tuple[PartField, str, str, str], ...] = (
     ("kernels_us", "Compute kernels", "compute", "the union of their intervals"),
@@ -590,7 +609,14 @@ def step_section(trace: AnyTrace) -> StepSection:
         return {}
     wall = parts["wall_us"]
     rows: list[StepPart] = [
-        {"name": name, "kind": kind, "time_us": parts[field], "share": parts[field] / wall, "when": when}
+        {
+            "field": field,
+            "name": name,
+            "kind": kind,
+            "time_us": parts[field],
+            "share": parts[field] / wall,
+            "when": when,
+        }
         for field, name, kind, when in PARTS
         if parts[field] > 0.0
     ]
@@ -631,10 +657,12 @@ def _describe_times(trace: AnyTrace) -> str:
         text = f"{duration(times['median_us'])}, one step measured"
     else:
         spread = "quartiles" if times["count"] >= 4 else "shortest and longest"
-        text = (
-            f"{duration(times['median_us'])}, the median of {times['count']} steps "
-            f"({spread} {duration(times['low_us'])} and {duration(times['high_us'])})"
-        )
+        shown, median = duration(trace.get("step_time_us")), duration(times["median_us"])
+        low, high = duration(times["low_us"]), duration(times["high_us"])
+        steps, around = times["count"], f"({spread} {low} and {high})"
+        text = f"{median}, the median of {steps} steps {around}"
+        if shown != median:
+            text = f"Shares are of {shown}. The median of all {steps} steps is {median} {around}"
     left = times["left_out"]
     return f"{text}; {left} left out (warm-up, or without kernels)" if left else text
 

@@ -165,7 +165,7 @@ def test_a_real_step_keeps_what_no_advice_is_on(name: str) -> None:
 def test_page_shell_and_json_say_the_same() -> None:
     answer = ready("llama_prefill_bf16_eager.json.gz")
     page = environment().get_template("partials/trace/body.html").render(**trace_page.trace_page(answer))
-    assert "The step after following the advice" in page
+    assert "<h2>Estimated after all changes</h2>" in page
     assert "What the trace cannot tell" in page
     mid = answer["gain"]["all"]["step_time_us"]["mid"]
     assert f"{mid / 1e3:.1f} ms" in page

@@ -92,6 +92,14 @@ def test_many_regions_become_one_named_bar_and_lose_no_time() -> None:
     assert sum(row["time_us"] for row in rows) == pytest.approx(4000.0)
 
 
+def test_small_regions_are_regions_still_each_advice_by_itself() -> None:
+    regions = [samples.region(f"r{i}", ("skip", "triton")[i % 2], time_us=100.0) for i in range(40)]
+    rows = charts.step_rows(samples.trace(regions, gpu_busy_share=None))
+    assert "rest" not in {row["tool"] for row in rows}
+    assert [row["name"] for row in rows[-2:]] == ["13 smaller regions: Leave it", "14 smaller regions: Triton"]
+    assert sum(row["time_us"] for row in rows) == pytest.approx(4000.0)
+
+
 def test_two_regions_of_one_name_stay_two_bars() -> None:
     rows = [samples.region("same", "skip"), samples.region("same", "skip")]
     chart = charts.step_by_region(charts.step_rows(samples.trace(rows)))

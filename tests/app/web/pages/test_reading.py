@@ -98,7 +98,7 @@ def begin(server: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def listed(page: str) -> list[str]:
-    part = page[page.index('id="region-list"') :]
+    part = page[page.index('id="region-list"') :].partition('<div class="panel')[0]
     return re.findall(r'<th scope="row" class="w"><a href="/regions/(\w{26})"', part)
 
 
@@ -196,6 +196,7 @@ def test_the_end_brings_what_needs_all_advice_and_stops_the_asking(begin: Begin)
         assert re.search(rf'id="{name}"[^>]* hx-swap-oob="true"', end), name
     assert "report.html" in end
     assert "coming" not in end
+    assert 'href="/checks?trace=' in end, "what could not be done before is offered without a reload"
     page = reading.page()
     assert listed(end) == listed(page)
     assert "/reading" not in page

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -43,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def listed(page: str) -> list[str]:
     """Ids of the regions in the list, in its order."""
-    part = page[page.index('id="region-list"') :]
+    part = page[page.index('id="region-list"') :].partition('<div class="panel')[0]
     return re.findall(r'<th scope="row" class="w"><a href="/regions/(\d{26})"', part)
 
 
@@ -78,6 +80,15 @@ def test_page_fragment_and_twin_show_the_same_regions_in_one_order(server: Servi
     assert "<html" in whole
     assert "<html" not in part
     assert part.lstrip().startswith('<div id="region-list"')
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_csv_has_the_rows_of_the_list_in_its_order(server: Serving, query: str) -> None:
+    answer = server.client.get(f"/traces/{ID}/regions.csv?{query}")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert 'filename="gpt2-train' in answer.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["id"] for row in rows] == listed(get(server, query))
 
 
 def test_filters_are_what_they_say_against_the_data(server: Serving) -> None:

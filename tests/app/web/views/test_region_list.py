@@ -14,6 +14,7 @@ from app.web.charts.names import distinct_names
 from app.web.views.region_list import (
     EVIDENCE,
     SORTS,
+    TAB_NAMES,
     TOOLS,
     View,
     describe_filters,
@@ -35,6 +36,7 @@ views = st.builds(
     stream=st.none() | st.integers(0, 10**6),
     rank=st.none() | st.integers(0, 4096),
     sort=st.sampled_from([s for s, _ in SORTS]),
+    tab=st.sampled_from(list(TAB_NAMES)),
 )
 
 
@@ -45,7 +47,7 @@ def test_an_address_holds_the_whole_view(view: View) -> None:
     assert back.min_share == pytest.approx(view.min_share)
 
 
-FIELDS = ("q", "tool", "evidence", "min_share", "stream", "rank", "sort", "start", "end", "other")
+FIELDS = ("tab", "q", "tool", "evidence", "min_share", "stream", "rank", "sort", "start", "end", "other")
 
 
 @given(st.lists(st.tuples(st.sampled_from(FIELDS), st.text(max_size=30))))

@@ -1,0 +1,183 @@
+"""Every figure of a trace's page that is a figure of the API's object, read back from the page and compared with it."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from app.web.templating import environment
+from app.web.views.trace_page import trace_page
+from tests.app.trace_report.actions.test_ranking import IDLE_FOR_LAUNCHES
+from tests.app.trace_report.reports import reported
+from tests.profiler.trace.files import TRACES
+
+Json = dict[str, Any]
+
+WITHOUT_A_PAGE = ("hta_cpu_only", "hta_cupti_profiler", "hta_rank-70", "kineto_docs_before_fix", "expected")
+"""What cannot be read as a trace with kernels, and what is none."""
+NAMES = sorted(p.name for p in TRACES.glob("*.json*") if ".et." not in p.name and not p.name.startswith(WITHOUT_A_PAGE))
+UNITS = {"ns": 1e-3, "µs": 1.0, "ms": 1e3, "s": 1e6}
+DURATION = re.compile(r"(-?[\d,.]+) (ns|µs|ms|s)\b")
+
+
+class Figures(HTMLParser):
+    """What stands in the elements that carry `data-quantity`, in the page's order; `text`: everything else."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.shown: list[tuple[str, str]] = []
+        self.text = ""
+        self._name: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        name = dict(attrs).get("data-quantity")
+        if name is not None:
+            self._name = name
+            self.shown.append((name, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._name = None
+
+    def handle_data(self, data: str) -> None:
+        if self._name is None:
+            self.text += data
+        else:
+            name, text = self.shown[-1]
+            self.shown[-1] = name, text + data
+
+
+def stored(name: str) -> Json:
+    answer = reported(name)
+    regions = [{**r, "id": f"{n:026d}"} for n, r in enumerate(answer["regions"])]
+    return {**answer, "id": "t" * 26, "status": "ready", "regions": regions}
+
+
+def rendered(trace: Json) -> str:
+    page = trace_page(trace)  # type: ignore[arg-type]
+    return environment().get_template("partials/trace/body.html").render(**page)
+
+
+def number(text: str) -> float:
+    """What a figure says: µs, a share of 1, or times as fast."""
+    if match := DURATION.fullmatch(text):
+        return float(match[1].replace(",", "")) * UNITS[match[2]]
+    if text.endswith("×"):
+        return float(text[:-1])
+    assert text.endswith(" %"), text
+    return 0.0005 if text == "< 0.1 %" else float(text[:-2]) / 100
+
+
+def known(trace: Json) -> dict[str, float]:
+    """Each figure that a page may show more than once, from the API's object alone."""
+    step, parts, gain = trace["step_time_us"], trace["step_parts"], trace["gain"]
+    figures = {"step_time": step, "gpu_busy": trace["gpu_busy_share"]}
+    figures["kernel_time"] = sum(k["time_us"] for k in (trace["where"] or {"kernels": []})["kernels"])
+    for total, names in (("all", ("step_after", "speedup")), ("top", ("step_top", "speedup_top"))):
+        if gain and gain[total]:
+            figures |= dict(zip(names, (gain[total][f]["mid"] for f in ("step_time_us", "speedup")), strict=True))
+    for field, time_us in (parts or {}).items():
+        if field.endswith("_us"):
+            figures |= {f"part:{field}": time_us, f"part_share:{field}": time_us / step}
+    for rest in trace["rests"]:
+        figures |= {f"rest:{rest['name']}": rest["time_us"], f"rest_share:{rest['name']}": rest["share_of_step"]}
+    for region in trace["regions"]:
+        own = {"time": region["time_us_per_step"], "share": region["share_of_step"]}
+        figures |= {f"{name}:{region['id']}": value for name, value in own.items()}
+        figures[f"saved_in:{region['key']}"] = sum(
+            part
+            for action in trace["actions"]
+            for key, part in zip(action["regions"], action["parts_us"], strict=False)
+            if key == region["key"]
+        )
+    for action in trace["actions"]:
+        if action["saves_us"]:
+            saves = action["saves_us"]["mid"]
+            figures |= {f"cut:{action['id']}": saves / step, f"saves:{action['id']}": saves}
+            figures[f"step:{action['id']}"] = action["step_time_us"]["mid"]
+        if action["adds_us"] is not None:
+            figures[f"adds:{action['id']}"] = action["adds_us"]
+    return figures
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_appearance_of_a_figure_is_the_apis(name: str) -> None:
+    trace = stored(name)
+    figures, shown = known(trace), Figures(rendered(trace)).shown
+    for quantity, text in shown:
+        rounding = 0.51 if text.endswith("×") and "." not in text else 0.00052
+        assert number(text) == pytest.approx(figures[quantity], rel=0.006, abs=rounding), quantity
+    times = [text for quantity, text in shown if quantity == "step_time"]
+    assert len(times) >= 2 and len(set(times)) == 1
+    listed = [quantity for quantity, _ in shown if quantity.startswith("time:")]
+    assert sorted(listed) == sorted(f"time:{r['id']}" for r in trace["regions"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_screen_has_one_bottleneck_one_step_time_and_no_other_time_of_a_step(name: str) -> None:
+    trace = stored(name)
+    page = rendered(trace)
+    answer = page[page.index('id="to-do"') : page.index('id="trace-tabs"')]
+    assert answer.count("Bottleneck:") == (trace["critical"] is not None)
+    head = Figures(answer.partition("</header>")[0]).shown
+    assert [quantity for quantity, _ in head] in (["step_time"], ["step_time", "step_after"])
+    first = Figures(page[: page.index('id="trace-tabs"')]).text
+    # Neither the median of the recorded steps, which may be another, nor the time of all kernels in the file.
+    others = {trace["kernel_time_us"], (trace["step_times"] or {"median_us": 0.0})["median_us"]}
+    told = {float(n.replace(",", "")) * UNITS[unit] for n, unit in DURATION.findall(first)}
+    ranges = [a[f][end] for a in trace["actions"] for f in ("step_time_us", "saves_us") if a[f] for end in a[f]]
+    for time_us in others:
+        same = [v for v in (trace["step_time_us"], *ranges) if v == pytest.approx(time_us, rel=0.006)]
+        assert same or not [t for t in told if t == pytest.approx(time_us, rel=0.001)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bottleneck_does_not_deny_who_sets_the_pace(name: str) -> None:
+    trace = reported(name)
+    critical, parts, pace = trace["critical"], trace["step_parts"], trace["pace"]
+    if critical is None:
+        return
+    waiting = (parts["idle_launch_us"] + parts["idle_host_us"]) / parts["wall_us"]
+    by_host = 1 - pace["gpu_us"] / parts["wall_us"]
+    assert critical["resource"] != "gpu" or by_host <= 0.5 or waiting < 0.1
+    percents = {int(n) for n in re.findall(r"(\d+)%", critical["because"])}
+    assert round(critical["share"] * 100) in percents
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rows_of_the_step_add_up_and_only_what_is_no_region_is_called_so(name: str) -> None:
+    trace = stored(name)
+    page = trace_page(trace)  # type: ignore[arg-type]
+    outside = sum(row["time_us"] for row in page["step_rows"] if row["tool"] == "rest")
+    assert outside == pytest.approx(sum(r["time_us"] for r in trace["rests"]), rel=1e-6, abs=1.0)
+    assert sum(row["time_us"] for row in page["step_rows"]) == pytest.approx(trace["step_time_us"], rel=1e-3)
+    saved = sum(r.get("saves_us") or 0.0 for r in (*page["regions"], *page["small"]))
+    alone = sum(
+        part
+        for action in trace["actions"]
+        for key, part in zip(action["regions"], action["parts_us"], strict=False)
+        if key is None
+    )
+    gain = trace["gain"]
+    assert saved + alone == pytest.approx(gain["all"]["saved_us"]["mid"] if gain and gain["all"] else 0.0, abs=1.0)
+
+
+@pytest.mark.parametrize("name", IDLE_FOR_LAUNCHES)
+def test_the_largest_finding_is_the_first_thing_to_do(name: str) -> None:
+    """A step that waits for launches most of its time is not answered with regions that are to be left alone."""
+    trace = stored(name)
+    page = rendered(trace)
+    first = page[page.index('<ol class="actions">') :].partition("</li>")[0]
+    assert "CUDA graphs" in first
+    assert "reduce-overhead" in first
+    assert [quantity.partition(":")[0] for quantity, _ in Figures(first).shown][:3] == ["step_time", "step", "cut"]
+
+
+def test_the_step_after_is_said_to_be_after_the_changes_that_it_is_predicted_from() -> None:
+    """Of waits it is only known that they are between nothing and all of it: they are not among the predicted."""
+    page = rendered(stored("bert_train_varlen_fp16_eager.json.gz"))
+    assert "after change 2 alone, predicted" in page
+    assert "after all changes, predicted" in rendered(stored("gpt2_train_autocast_eager_stack.json.gz"))

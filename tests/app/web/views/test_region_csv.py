@@ -1,0 +1,50 @@
+"""The regions as CSV: read back they are the list, and no name of a trace is a formula to a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from app.web.views.region_csv import COLUMNS, regions_csv
+from tests.app import samples
+
+Json = dict[str, Any]
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def listed(name: str, tool: str, **more: Any) -> Json:
+    return {**samples.region(name, tool), "distinct_name": name, "id": name, "level": "predicted", **more}
+
+
+def test_a_line_is_a_region_with_its_figures_unrounded() -> None:
+    source = {"module": "Net_0", "line": 'a, "b".py:3', "ops": [], "trace": "t"}
+    region = listed("GELU tail", "triton", saves_us=301.25, streams=[7, 20], source=source)
+    (row,) = read(regions_csv([region]))  # type: ignore[list-item]
+    assert tuple(row) == COLUMNS
+    assert (row["region"], row["module"], row["source"], row["advice"]) == (
+        "GELU tail",
+        "Net_0",
+        'a, "b".py:3',
+        "Triton",
+    )
+    assert float(row["saves_us_per_step"]) == 301.25
+    assert float(row["time_us_per_step"]) == region["time_us_per_step"]
+    assert float(row["region_speedup"]) == region["advice"]["region_speedup"]["mid"]
+    assert (row["evidence"], row["streams"]) == ("predicted", "7 20")
+
+
+def test_what_is_left_as_it_is_has_no_speedup_and_what_is_not_known_is_empty() -> None:
+    (left,) = read(regions_csv([listed("GEMM", "skip")]))  # type: ignore[list-item]
+    assert (left["advice"], left["region_speedup"], left["step_speedup"]) == ("Leave it", "", "")
+    (coming,) = read(regions_csv([listed("GEMM", "skip", advice=None, level="")]))  # type: ignore[list-item]
+    assert (coming["advice"], coming["evidence"]) == ("", "")
+
+
+def test_a_name_that_begins_like_a_formula_is_text() -> None:
+    for name in ("=1+1", "+A1", "-2", "@SUM(A1)", "\tx", "\rx"):
+        (row,) = read(regions_csv([listed(name, "skip")]))  # type: ignore[list-item]
+        assert row["region"].startswith("'")
