@@ -142,6 +142,29 @@ class Timeline(TypedDict):
     names: list[str]
 
 
+class CallTree(TypedDict):
+    """Kernel time of one step by path, as columns: a node's `parent` stands before it, -1 for none. The nodes with most
+    time are kept. name: a place in `names`, which are classes of modules, or functions as "file.py:12 name", where 12
+    is the first line of it. region: of a leaf, a place in the trace's list, -2 for no region; null for a module or a
+    function. time_us, kernels: of the node with all below it, in a step."""
+
+    names: list[str]
+    parent: list[int]
+    name: list[int]
+    region: list[int | None]
+    time_us: list[float]
+    kernels: list[float]
+
+
+class CallTrees(TypedDict):
+    """By modules and by Python functions; null where the trace recorded none.
+
+    Work of a region that has no path, as a backward kernel's, is spread over the region's paths by their time."""
+
+    modules: CallTree | None
+    functions: CallTree | None
+
+
 HostKind = Literal[
     "loader", "capturing", "start_up", "compiling", "sync", "library", "cpu", "inputs", "ending", "python"
 ]
@@ -291,6 +314,7 @@ class TraceFigures(TypedDict):
     companions: NotRequired[dict[str, str]]
     where: NotRequired[Breakdown | None]
     timeline: NotRequired[Timeline | None]
+    call_trees: NotRequired[CallTrees | None]
 
 
 class OracleProgress(TypedDict):
