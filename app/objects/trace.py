@@ -133,7 +133,7 @@ class TimelineGaps(TypedDict):
 
 
 class Timeline(TypedDict):
-    """The median step along time, in µs from its start."""
+    """Of the measured steps the one nearest to the median, along time, in µs from its start."""
 
     step: str
     wall_us: float

@@ -1,4 +1,4 @@
-"""A step's kernel time as trees: by the modules that its kernels ran in, and by the Python functions that launched them.
+"""A step's kernel time as trees: by the modules that its kernels ran in, and by the functions that launched them.
 
 Times are µs of one step, summed over kernels. Layers that repeat are one: a path names classes, not their instances.
 """
@@ -84,7 +84,8 @@ def _lend(by_path: dict[Path, tuple[float, float]], region: int) -> dict[Path, t
 
 def _add(root: _Node, path: Path, region: int, time_us: float, kernels: float) -> None:
     node = root
-    for name in (*path, region):
+    way: list[str | int] = [*path, region]
+    for name in way:
         node = node.nodes.setdefault(name, _Node("" if isinstance(name, int) else name[-MAX_NAME:]))
         node.time_us += time_us
         node.kernels += kernels
