@@ -87,9 +87,7 @@ def flame_section(trace: Trace | TraceBody, names: Sequence[str], links: Sequenc
     return {"flames": [_flame(kind, tree, names, links, tools) for kind, tree in both]}
 
 
-def _flame(
-    kind: str, tree: CallTree | None, names: Sequence[str], links: Sequence[str], tools: Sequence[str]
-) -> Flame:
+def _flame(kind: str, tree: CallTree | None, names: Sequence[str], links: Sequence[str], tools: Sequence[str]) -> Flame:
     if tree is None or not tree["parent"]:
         return {
             "kind": kind, "title": TITLES[kind], "missing": MISSING[kind], "read": "", "height": 0, "total_us": 0.0,

@@ -186,7 +186,7 @@ def _is_median(timeline: Timeline, times: StepTimes | None) -> bool:
 
 
 def _title(timeline: Timeline, times: StepTimes | None) -> str:
-    """"The median step" only where the shown one takes as long as the median that the page tells."""
+    """ "The median step" only where the shown one takes as long as the median that the page tells."""
     if times is None or times["count"] < 2:
         return "Timeline of the step"
     return "Timeline of the median step" if _is_median(timeline, times) else "Timeline of one step"
