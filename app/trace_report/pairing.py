@@ -18,7 +18,7 @@ from app.trace_report.part_operations import COPYING, PRODUCT, WEAK
 ENOUGH = 0.5
 """How alike the operations of a kernel and a part are at least, 0 to 1, to stand together."""
 SIMILAR_CALLS = 2.5
-"""How many times as many calls of one there may be, where only operations that stand in most kernels say they are one."""
+"""How many times as many calls of one there may be, where operations that stand in most kernels are all they share."""
 
 
 @dataclass(frozen=True, slots=True)

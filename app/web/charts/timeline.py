@@ -102,8 +102,9 @@ class Control(TypedDict):
 
 
 class TimelineView(TypedDict):
-    """A part of one step. title, which: what step it is. closest_us: a view is at least so long. gaps: (class of the colour, SVG path); ticks: (per cent from the left, time);
-    causes: (words, class) of those that are in the view; read: what to see in it, in words.
+    """A part of one step. title, which: what step it is. closest_us: a view is at least so long. gaps: (class of the
+    colour, SVG path); ticks: (per cent from the left, time); causes: (words, class) of those that are in the view;
+    read: what to see in it, in words.
     """
 
     title: str

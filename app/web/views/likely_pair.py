@@ -16,7 +16,8 @@ from profiler.hardware import find_device
 
 MODES = frozenset(
     "eager compiled compile inductor cudagraph cudagraphs graph graphs graphed reduce overhead max autotune default "
-    "before after old new base baseline fast slow stack stacks noshapes shapes opt optimized v0 v1 v2 v3 v4 run1 run2".split()
+    "before after old new base baseline fast slow stack stacks noshapes shapes opt optimized v0 v1 v2 v3 v4 "
+    "run1 run2".split()
 )
 """Words of a file's name that say how a model ran and not which."""
 SUFFIXES = frozenset({"json", "gz", "pt", "trace", "zip"})

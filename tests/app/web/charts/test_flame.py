@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_frames_of_one_row_do_not_overlap_and_lie_within_the_one_above(place: in
     assert rows[0][0][0] == 0.0 and rows[0][-1][1] == pytest.approx(100, abs=0.2)
     for depth, spans in rows.items():
         spans.sort()
-        assert all(a[1] <= b[0] + 0.01 for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] <= b[0] + 0.01 for a, b in pairwise(spans))
         if depth:
             assert all(any(o[0] <= s[0] + 0.01 and s[1] <= o[1] + 0.01 for o in rows[depth - 1]) for s in spans)
     assert min(f["width"] for f in frames) >= 100 * LEAST_SHARE
