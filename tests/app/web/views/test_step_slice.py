@@ -1,4 +1,4 @@
-"""The shown step as trace events: every stored span and gap once, on the lane and with the advice that the page shows."""
+"""The shown step as trace events: every stored span and gap once, with the name and advice that the page shows."""
 
 from __future__ import annotations
 
