@@ -106,10 +106,10 @@ def _judge(a: StepTimes, b: StepTimes, ratio: float, names: tuple[str, str]) -> 
         return verdict, "likely", f"{one}; more than {percent(ALONE_CHANGE)} is seldom chance. {RECORD_SEVERAL}"
     if a["low_us"] <= b["high_us"] and b["low_us"] <= a["high_us"]:
         return SAME, "unsure", "the ranges of their steps overlap"
-    apart_us = max((t["longest_us"] - t["shortest_us"]) / t["median_us"] for t in (a, b))
-    steps = f"{count(a['count'], 'step')} and {count(b['count'], 'step')}, which differ by up to {share(apart_us)}"
+    spread_share = max((t["longest_us"] - t["shortest_us"]) / t["median_us"] for t in (a, b))
+    steps = f"{count(a['count'], 'step')} and {count(b['count'], 'step')}, which differ by up to {share(spread_share)}"
     separate = a["longest_us"] < b["shortest_us"] or b["longest_us"] < a["shortest_us"]
-    if separate and abs(ratio - 1) >= CLEAR_OF_SPREAD * apart_us:
+    if separate and abs(ratio - 1) >= CLEAR_OF_SPREAD * spread_share:
         return verdict, "sure", f"every step of one is {'shorter' if ratio < 1 else 'longer'}: {steps}"
     return verdict, "likely", f"of {steps}, the middle ones do not overlap"
 

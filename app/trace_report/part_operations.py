@@ -7,6 +7,7 @@ has one name here.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -27,7 +28,7 @@ _SILENT = frozenset({VIEW, CONSTANT})
 _KEEPS_NAME = frozenset({"cat", "stack", "constant_pad_nd"})
 """Of what only copies, those that are told by their name."""
 _LONGEST = 8
-_DIMS = re.compile(r"\[([\d, ]+)\]")
+_DIMS = re.compile(r"\[(\d+(?:, *\d+)*)\]")
 
 
 def shared_name(operation: str) -> str:
@@ -82,13 +83,5 @@ def operations(ops: Iterable[str]) -> frozenset[str]:
 def sizes(operands: Iterable[str]) -> tuple[int, ...]:
     """Elements of each operand of two dimensions and more, ascending: what a matrix product keeps however it is
     called, `linear` with a batch or `mm` with rows."""
-    found = []
-    for operand in operands:
-        match = _DIMS.search(operand)
-        dims = [int(d) for d in match[1].split(",")] if match else []
-        if len(dims) > 1:
-            elements = 1
-            for d in dims:
-                elements *= d
-            found.append(elements)
-    return tuple(sorted(found))
+    dims = [[int(d) for d in match[1].split(",")] for operand in operands if (match := _DIMS.search(operand))]
+    return tuple(sorted(math.prod(d) for d in dims if len(d) > 1))

@@ -59,18 +59,18 @@ def likely_pair(traces: Sequence[TraceSummary], a: str = "", b: str = "") -> Lik
 
 
 def _rank(given: TraceSummary, other: TraceSummary) -> tuple[float, bool, float]:
-    return round(_name_likeness(given, other), 2), _same_device(given, other), -_seconds_apart(given, other)
+    return round(_name_similarity(given, other), 2), _same_device(given, other), -_seconds_between(given, other)
 
 
 def _words(trace: TraceSummary) -> frozenset[str]:
     return frozenset(_WORD.findall(trace["name"].lower())) - SUFFIXES
 
 
-def _name_likeness(one: TraceSummary, other: TraceSummary) -> float:
+def _name_similarity(one: TraceSummary, other: TraceSummary) -> float:
     """Of the words of both names that say which model it is, those that they share; below ALIKE nothing is read in."""
     left, right = _words(one) - MODES, _words(other) - MODES
-    likeness = len(left & right) / len(left | right) if left | right else 0.0
-    return likeness if likeness >= ALIKE else 0.0
+    similarity = len(left & right) / len(left | right) if left | right else 0.0
+    return similarity if similarity >= ALIKE else 0.0
 
 
 def _same_device(one: TraceSummary, other: TraceSummary) -> bool:
@@ -80,7 +80,7 @@ def _same_device(one: TraceSummary, other: TraceSummary) -> bool:
     return ours == theirs or (find_device(ours) is not None and find_device(ours) == find_device(theirs))
 
 
-def _seconds_apart(one: TraceSummary, other: TraceSummary) -> float:
+def _seconds_between(one: TraceSummary, other: TraceSummary) -> float:
     try:
         times = [datetime.fromisoformat(t["created_at"]) for t in (one, other)]
         return abs((times[0] - times[1]).total_seconds())
@@ -89,10 +89,10 @@ def _seconds_apart(one: TraceSummary, other: TraceSummary) -> float:
 
 
 def _because(given: TraceSummary, best: TraceSummary) -> str:
-    likeness = _name_likeness(given, best)
+    similarity = _name_similarity(given, best)
     modes = " and ".join(sorted((_words(given) ^ _words(best)) & MODES))
-    parts = ["the same model by its name" if likeness == 1.0 else "a like name" if likeness else ""]
+    parts = ["the same model by its name" if similarity == 1.0 else "a like name" if similarity else ""]
     parts[0] += f" (but for {modes})" if parts[0] and modes else ""
     parts.append("the same GPU" if _same_device(given, best) else "")
-    parts.append("" if likeness else "uploaded nearest to it")
+    parts.append("" if similarity else "uploaded nearest to it")
     return ", ".join(p for p in parts if p)
