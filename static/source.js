@@ -17,11 +17,13 @@
     let head = first - 1;
     while (head < lines.length && /^\s*(@|#|$)/.test(lines[head])) head += 1;
     const depth = head < lines.length ? indent(lines[head]) : 0;
+    let last = head;
     for (let i = head + 1; i < lines.length; i += 1) {
       const text = lines[i].trim();
-      if (text && indent(lines[i]) <= depth && !/^[)\]}#]/.test(text)) return i + 1;
+      if (text && indent(lines[i]) <= depth && !/^[)\]}]/.test(text)) break;
+      if (text) last = i;
     }
-    return lines.length + 1;
+    return last + 2;
   }
 
   const begins = (line) => /^\s*(@|async\s+def\b|def\b|class\b)|lambda/.test(line || "");
