@@ -12,7 +12,7 @@ from app.check.subject import Subject
 from app.objects.obstacle import Obstacle
 from app.objects.trace import ComparedPart, Comparison
 from app.trace_report.actions.listed import line, saving_words
-from app.trace_report.compare import SLOWER, compare_traces
+from app.trace_report.compare import RECORD_SEVERAL, SLOWER, compare_traces
 from app.units import duration
 
 Judged = Finding | Unmeasured
@@ -82,7 +82,18 @@ def _compare(assertion: Assertion, subject: Subject, baseline: Subject | None) -
     if baseline.error:
         return _unknown(assertion, subject, f"the baseline cannot be read: {baseline.error}")
     compared = compare_traces(baseline.body, subject.body, SIDES)
-    return _unknown(assertion, subject, compared["because"]) if compared["refused"] else compared
+    if compared["refused"]:
+        return _unknown(assertion, subject, compared["because"])
+    step, single = compared["step"], SIDES[0 if _steps(baseline) < 2 else 1]
+    if step is not None and min(_steps(baseline), _steps(subject)) < 2:
+        reason = f"{single} has one step, so how much its steps differ by themselves is not known: {RECORD_SEVERAL}"
+        return _unknown(assertion, subject, reason)
+    return compared
+
+
+def _steps(subject: Subject) -> int:
+    times = subject.body.get("step_times")
+    return times["count"] if times else 0
 
 
 def _step_time(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:

@@ -133,13 +133,36 @@ class TimelineGaps(TypedDict):
 
 
 class Timeline(TypedDict):
-    """The median step along time, in µs from its start."""
+    """Of the measured steps the one nearest to the median, along time, in µs from its start."""
 
     step: str
     wall_us: float
     streams: list[TimelineStream]
     gaps: TimelineGaps
     names: list[str]
+
+
+class CallTree(TypedDict):
+    """Kernel time of one step by path, as columns: a node's `parent` stands before it, -1 for none. The nodes with most
+    time are kept. name: a place in `names`, which are classes of modules, or functions as "file.py:12 name", where 12
+    is the first line of it. region: of a leaf, a place in the trace's list, -2 for no region; null for a module or a
+    function. time_us, kernels: of the node with all below it, in a step."""
+
+    names: list[str]
+    parent: list[int]
+    name: list[int]
+    region: list[int | None]
+    time_us: list[float]
+    kernels: list[float]
+
+
+class CallTrees(TypedDict):
+    """By modules and by Python functions; null where the trace recorded none.
+
+    Work of a region that has no path, as a backward kernel's, is spread over the region's paths by their time."""
+
+    modules: CallTree | None
+    functions: CallTree | None
 
 
 HostKind = Literal[
@@ -291,6 +314,7 @@ class TraceFigures(TypedDict):
     companions: NotRequired[dict[str, str]]
     where: NotRequired[Breakdown | None]
     timeline: NotRequired[Timeline | None]
+    call_trees: NotRequired[CallTrees | None]
 
 
 class OracleProgress(TypedDict):
@@ -444,19 +468,36 @@ class Ranks(TypedDict):
 
 Verdict = Literal["faster", "slower", "no difference", "new", "gone", "no verdict"]
 
+Sureness = Literal["sure", "likely", "unsure"]
+
+PairedBy = Literal["text", "module", "sizes", "name", "operations", "weak operations", "alone"]
+"""How parts of two traces were known to be the same: one text; one name in one module; a matrix product of the same
+sizes and calls; one name; the same operations, or only such as stand in most kernels; not at all."""
+
 
 class ComparedStep(TypedDict):
-    """The steps of two traces. ratio: b's median over a's."""
+    """The steps of two traces. ratio: b's median over a's. sure: of the verdict, for which `because` is the reason."""
 
     a: StepTimes
     b: StepTimes
     ratio: float | None
     verdict: Verdict
+    sure: Sureness
+    because: str
+
+
+class ComparedPiece(TypedDict):
+    """One of the parts that stand together on one side. time_us: of one step; id: of a region."""
+
+    name: str
+    time_us: float
+    id: str | None
 
 
 class ComparedPart(TypedDict):
-    """A region or a rest in two traces. a, b: µs of one step, null where it is not there. *_count: how many parts of
-    the name stand together; *_id: of the region where it is one."""
+    """Regions or rests that are the same work in two traces. a, b: µs of one step, null where it is not there.
+    a_parts, b_parts: what stands together; *_count: how many; *_id: of the region where it is one. by: how the sides
+    were known to be the same, and sure: how sure that is."""
 
     name: str
     kind: Literal["region", "rest"]
@@ -467,19 +508,24 @@ class ComparedPart(TypedDict):
     change_us: float
     ratio: float | None
     verdict: Verdict
+    by: PairedBy
+    sure: Sureness
     a_count: int
     b_count: int
     a_id: str | None
     b_id: str | None
+    a_parts: list[ComparedPiece]
+    b_parts: list[ComparedPiece]
 
 
 class Comparison(TypedDict):
     """Two traces side by side. refused: nothing may be called faster, which `because` tells. margin: a smaller change
-    is none."""
+    is none. masked: of attention that reads a stored mask in one alone; "" for none. verdict: all of it in words."""
 
     rows: list[ComparedPart]
     step: ComparedStep | None
     refused: bool
     because: str
     margin: float
+    masked: str
     verdict: str

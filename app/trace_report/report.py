@@ -25,6 +25,8 @@ from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.actions.recording import is_start, tells_nothing
 from app.trace_report.breakdown import owners, streams, where_json
+from app.trace_report.call_trees import call_trees_json
+from app.trace_report.called_from import MAX_CALLERS, called_from
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.launches_left import launches_left
 from app.trace_report.speedup import with_actions
@@ -38,13 +40,12 @@ from profiler.child.pool import Failure
 from profiler.hardware import Device
 from profiler.region.model import RegionError
 from profiler.trace import TraceError, read_trace
-from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
+from profiler.trace.analyze.compile_blockers import CompileBlocker
 from profiler.trace.analyze.compile_blockers import compile_blockers_of_region as near
 from profiler.trace.analyze.idle_breakdown import StepParts, step_parts
 from profiler.trace.analyze.known_libraries import library_call
 from profiler.trace.analyze.pacing import Pace, pace
 from profiler.trace.model import Trace
-from profiler.trace.read.frames import callers
 from profiler.trace.read.source import Limits as ReadLimits
 
 if TYPE_CHECKING:
@@ -140,11 +141,9 @@ def stages(
         trace = judge_join(trace, mining.joined_share, strict)
         if mining.joined_share == 0.0:
             mining, lost = _mine(trace)
-    from profiler.region.mining.source_functions import locate
-
-    mining = locate(mining, trace, path, room)
+    called = called_from(path, room, trace, mining)
+    mining, blockers = called.mining, called.blockers
     parts = step_parts(trace, mining.mined)
-    blockers = _compile_blockers(path, room, trace, mining)
     target = choose_device(what_if, None)[0] if what_if else device
     stops = [near(blockers, r.spans, r.module) for r in mining.regions]
     listed = [_region_entry(r, o) for r, o in zip(mining.regions, stops, strict=True)]
@@ -169,6 +168,7 @@ def stages(
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
+    body["call_trees"] = call_trees_json(trace, called, owner)
     classes = optimizer_classes(trace)
     steady = parts is None or not tells_nothing(parts.wall_us, shown_pace["launches"], body["host_times"])
     inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target, classes, steady) for i in order)
@@ -221,19 +221,8 @@ def _pace_json(mining: Mining, pacing: Pace) -> objects.Pace:
     return {"gpu_us": pacing.gpu_us, "lead_us": pacing.lead_us, "launches": launches}
 
 
-MAX_BLOCKERS, MAX_CALLERS, MAX_TEXT = 40, 3, 160
-"""How many are told of, from how many calls of each the caller is looked up, and the longest name that is repeated."""
-
-
-def _compile_blockers(path: str | Path, limits: ReadLimits, trace: Trace, mining: Mining) -> tuple[CompileBlocker, ...]:
-    """What would stop torch.compile in the mined steps, with who called it where stacks were recorded."""
-    blockers = find_compile_blockers(trace, mining.mined)[:MAX_BLOCKERS]
-    asked = [(i, at) for i, o in enumerate(blockers) for at in o.at[:MAX_CALLERS]]
-    sources: dict[int, dict[str, None]] = {}
-    for (i, _), text in zip(asked, callers(path, trace, [at for _, at in asked], limits), strict=True):
-        if text:
-            sources.setdefault(i, {})[text] = None
-    return tuple(replace(o, sources=tuple(sources.get(i, ()))) for i, o in enumerate(blockers))
+MAX_TEXT = 160
+"""Characters of a name that is repeated."""
 
 
 def blocker_json(blocker: CompileBlocker) -> shown_blocker.Obstacle:

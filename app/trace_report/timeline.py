@@ -1,4 +1,4 @@
-"""The median step's GPU work and its gaps along time, as few spans as a picture needs. Times are µs from its start.
+"""One step's GPU work and its gaps along time, as few spans as a picture needs. Times are µs from its start.
 
 Spans are runs of one region's kernels on one stream. A step of many thousand kernels has more than can be drawn or is
 worth sending: neighbours shorter than a tolerance become one span then, named by the region that has most of it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median_low
+from statistics import median
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -17,7 +17,7 @@ from app.objects.trace import Timeline, TimelineGaps, TimelineStream
 from profiler.trace.analyze.gpu_utilization import gpu_window, work_intervals
 from profiler.trace.analyze.idle_breakdown import idle_gaps
 from profiler.trace.analyze.kernel_kinds import kernel_label
-from profiler.trace.analyze.steps import step_time_us
+from profiler.trace.analyze.steps import measured_steps, step_time_us
 from profiler.trace.model import Longs, Step, Trace
 
 if TYPE_CHECKING:
@@ -90,15 +90,15 @@ def fit_lanes(lanes: Sequence[Sequence[Span]], most: int, wall_us: float, least_
 
 
 def shown_step(mining: Mining, trace: Trace) -> Step | None:
-    """Of the mined steps the one of median time."""
+    """Of the mined steps the one whose time is nearest to the median of the measured ones."""
     if not mining.mined:
         return None
-    times = [step_time_us(trace, step) for step in mining.mined]
-    return mining.mined[times.index(median_low(times))]
+    middle = median([step_time_us(trace, step) for step in measured_steps(trace) or mining.mined])
+    return min(mining.mined, key=lambda step: abs(step_time_us(trace, step) - middle))
 
 
 def timeline_json(trace: Trace, mining: Mining, owner: Longs) -> Timeline | None:
-    """The median step along time; None for no step.
+    """A step along time; None for no step.
 
     owner: the region of each kernel as its place in the report, NONE for none (`breakdown.owners`). A span's `region`
     is that place, or one of COPIES, NO_REGION, ELSEWHERE.

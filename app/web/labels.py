@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
-from app.objects.trace import TraceSummary
+from app.objects.trace import PairedBy, TraceSummary
 
 TOOL_LABELS = {
     "skip": "Leave it",
@@ -27,6 +27,17 @@ OUTCOME_LABELS = {
 
 AGREEMENT = {"confirmed": "agrees", "overturned": "disagrees", "tie": "a tie", "unmeasured": "not timed"}
 """Outcome -> how a recorded measurement stands to the advice it was made for, after "Measured on ...:"."""
+
+PAIRED_BY: Mapping[PairedBy, str] = {
+    "text": "the same text",
+    "module": "name and module",
+    "sizes": "sizes of the matrix product",
+    "name": "name",
+    "operations": "its operations",
+    "weak operations": "common operations",
+    "alone": "–",
+}
+"""How /compare knew two parts to be the same work."""
 
 STATUS_LABELS = {
     "ok": "correct and timed",

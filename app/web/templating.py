@@ -78,6 +78,7 @@ def environment() -> Environment:
         "tool_labels": labels.TOOL_LABELS,
         "outcome_labels": labels.OUTCOME_LABELS,
         "agreement": labels.AGREEMENT,
+        "paired_by": labels.PAIRED_BY,
         "status_labels": labels.STATUS_LABELS,
     }
     return env

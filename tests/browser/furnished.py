@@ -52,6 +52,7 @@ def furnish(base: str, data: Path) -> dict[str, str]:
         "home": "/",
         "widget": "/?share_of_step=0.3&uniqueness=0.9&irregularity=0.8&bound=memory&kind=custom#widget",
         "trace": f"/traces/{trace['id']}",
+        "perfetto": f"/traces/{trace['id']}/perfetto",
         "region of a trace": f"/regions/{seen['id']}",
         "region": example,
         "region, all tabs": f"{example}?tab=all",

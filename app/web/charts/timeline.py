@@ -1,4 +1,4 @@
-"""The median step along time: a lane for each stream and one for the gaps, with what the cursor says of each span.
+"""One step along time: a lane for each stream and one for the gaps, with what the cursor says of each span.
 
 Pure functions of API JSON. Times are µs from the step's start. The pictures are paths, one for each colour, so that a
 thousand spans stay light; what a span is stands once in the numbers that static/timeline.js reads.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TypedDict
 
-from app.objects.trace import Timeline, TimelineGaps, TimelineStream, Trace, TraceBody
+from app.objects.trace import StepTimes, Timeline, TimelineGaps, TimelineStream, Trace, TraceBody
 from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fit_lanes
 from app.units import count, duration, share
 from app.web.charts.figure import show_hidden
@@ -22,6 +22,8 @@ MOST_SPANS, MOST_GAPS, MOST_ROWS = 380, 160, 10
 """Drawn in one view, and rows of its tables; a closer view shows the others."""
 CLOSEST_SHARE = 1 / 512
 """Of the step; a view is at least so long."""
+SAME_SHARE = 0.0005
+"""Of the median: a step no farther from it is the median step. What is told of a time has three digits."""
 LANE, ACROSS, LEAST, LOWEST = 40.0, 1000.0, 0.7, 0.08
 """Height and width of a lane's picture, the least width of a span in it, and its least part of the height."""
 
@@ -100,14 +102,17 @@ class Control(TypedDict):
 
 
 class TimelineView(TypedDict):
-    """A part of the median step. gaps: (class of the colour, SVG path); ticks: (per cent from the left, time);
-    causes: (words, class) of those that are in the view; read: what to see in it, in words.
+    """A part of one step. title, which: what step it is. closest_us: a view is at least so long. gaps: (class of the
+    colour, SVG path); ticks: (per cent from the left, time); causes: (words, class) of those that are in the view;
+    read: what to see in it, in words.
     """
 
-    step: str
+    title: str
+    which: str
     start_us: float
     end_us: float
     wall_us: float
+    closest_us: float
     whole: bool
     lanes: list[Lane]
     gaps: list[tuple[str, str]]
@@ -134,7 +139,7 @@ def timeline_section(
     window: Window | None,
     link: WindowLink,
 ) -> TimelineSection:
-    """The view of a trace's median step that the page's address asks for.
+    """The view of a trace's step that the page's address asks for.
 
     names, links: of the trace's regions, in the report's order. window: what is looked at, the whole step for None.
     """
@@ -156,10 +161,12 @@ def timeline_section(
     idle = {cause: sum(g.busy_us for g in stored if g.owner == cause) for cause in {g.owner for g in stored}}
     return {
         "timeline": {
-            "step": timeline["step"],
+            "title": _title(timeline, trace.get("step_times")),
+            "which": _which(timeline, trace.get("step_times")),
             "start_us": start,
             "end_us": end,
             "wall_us": wall,
+            "closest_us": wall * CLOSEST_SHARE,
             "whole": end - start >= wall * 0.999,
             "lanes": drawn,
             "gaps": _draw_gaps(gaps, (start, end)),
@@ -173,6 +180,27 @@ def timeline_section(
             "controls": _controls(start, end, wall, link),
         }
     }
+
+
+def _is_median(timeline: Timeline, times: StepTimes | None) -> bool:
+    return times is not None and abs(timeline["wall_us"] - times["median_us"]) <= SAME_SHARE * times["median_us"]
+
+
+def _title(timeline: Timeline, times: StepTimes | None) -> str:
+    """ "The median step" only where the shown one takes as long as the median that the page tells."""
+    if times is None or times["count"] < 2:
+        return "Timeline of the step"
+    return "Timeline of the median step" if _is_median(timeline, times) else "Timeline of one step"
+
+
+def _which(timeline: Timeline, times: StepTimes | None) -> str:
+    """The shown step and its time, and what it is to the others."""
+    text = f"{timeline['step']}: {duration(timeline['wall_us'])}"
+    if times is None or times["count"] < 2 or _is_median(timeline, times):
+        return text
+    middle = duration(times["median_us"])
+    told = f", {middle}" if middle != duration(timeline["wall_us"]) else ""
+    return f"{text}, near the median of {times['count']} steps{told}"
 
 
 _CAUSE = {cause: place for place, cause in enumerate(CAUSES)}
@@ -282,7 +310,7 @@ def _ticks(start: float, end: float) -> list[tuple[float, str]]:
     """(per cent from the left, time in the step) of about six round times."""
     unit, scale = ("ms", 1e3) if end >= 2e3 else ("µs", 1.0)
     marks = ticks(Scale("linear", start / scale, end / scale, 0.0, 100.0), {"nticks": 6})
-    return [(at, f"{text} {unit}") for at, text in marks if at <= 96.0]
+    return [(at, f"{text} {unit}") for at, text in marks if at <= 94.0]
 
 
 # ----------------------------------------------------------------------------------------------------------- the cursor

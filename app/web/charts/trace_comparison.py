@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from app.objects.trace import Comparison
 from app.trace_report.compare import FASTER, GONE, NEW, SLOWER
 from app.units import duration
-from app.web.charts.figure import Chart, Figure, bars, chart
+from app.web.charts.figure import Chart, Figure, chart, hatch
 from app.web.charts.names import shorten_uniquely
 
 MOST_BARS = 16
-LOOKS = {FASTER: "compile", SLOWER: "cuda", NEW: "triton", GONE: "library"}
-"""Verdict -> whose colour and hatching its bars have."""
+COLOURS: Mapping[str, str] = {FASTER: "#4a8fb8", SLOWER: "#a33b00", NEW: "#7b3294", GONE: "#8c6d46"}
+OTHER = "#8a8f94"
+PATTERNS: Mapping[str, str] = {FASTER: "/", SLOWER: "x", NEW: "-", GONE: "."}
+"""Verdict -> colour and hatching of its bars: none of a tool's, whose colours mean advice."""
 
 
 def _change_text(change_us: float) -> str:
     return f"{'+' if change_us > 0 else '−'}{duration(abs(change_us))}"
+
+
+def _marker(verdicts: Sequence[str]) -> Figure:
+    return {
+        "color": [COLOURS.get(v, OTHER) for v in verdicts],
+        "pattern": {**hatch("")["pattern"], "bgcolor": OTHER, "shape": [PATTERNS.get(v, "") for v in verdicts]},
+    }
 
 
 def change_chart(comparison: Comparison) -> Chart | None:
@@ -27,7 +38,7 @@ def change_chart(comparison: Comparison) -> Chart | None:
         "type": "bar", "orientation": "h", "y": labels, "x": [r["change_us"] / 1e3 for r in rows], "showlegend": False,
         "text": [f" {_change_text(r['change_us'])}, {r['verdict']} " for r in rows],
         "textposition": "outside", "cliponaxis": False,
-        "marker": bars(LOOKS.get(r["verdict"], "skip") for r in rows),
+        "marker": _marker([r["verdict"] for r in rows]),
         "hovertemplate": "%{y}<br>%{text}<extra></extra>",
     }  # fmt: skip
     reach = max(abs(r["change_us"]) for r in rows) / 1e3

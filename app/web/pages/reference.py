@@ -17,7 +17,7 @@ from app.objects.region import Region
 from app.objects.trace import Comparison, Trace, TraceSummary
 from app.requests import regions
 from app.requests.state import state_of
-from app.trace_report.compare import compare_traces
+from app.trace_report.compare import compare_traces, step_headline
 from app.units import count
 from app.web.api.examples import calls
 from app.web.charts import accuracy, plotly
@@ -30,6 +30,7 @@ from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import render
 from app.web.views.corpus_accuracy import accuracy_answer, corpus_page
+from app.web.views.likely_pair import likely_pair
 from app.web.views.predicted_vs_measured import record_chart, record_rows, summarize_records
 from app.web.views.region_page import history_rows
 from app.web.views.validation_page import (
@@ -68,6 +69,7 @@ class ComparedTraces(TypedDict):
     left: Trace
     right: Trace
     traces_chart: Chart | None
+    headline: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,12 @@ class Pair:
 
 
 class Offer(TypedDict):
-    """Something that can be compared: what may be chosen, and what stands chosen (`a`, `b`)."""
+    """Something that can be compared: what may be chosen, what stands chosen (`a`, `b`), and why that; "" for none."""
 
     name: str
     choices: list[Choice]
     picked: dict[str, str]
+    because: str
 
 
 def _compare(request: Request, a: str, b: str) -> Pair | None:
@@ -106,7 +109,8 @@ def _compare(request: Request, a: str, b: str) -> Pair | None:
     if first is None or first["status"] != "ready" or second is None or second["status"] != "ready":
         return None
     parts = compare_traces(first, second)
-    context = {"traces": parts, "left": first, "right": second, "traces_chart": change_chart(parts)}
+    context = {"traces": parts, "left": first, "right": second, "traces_chart": change_chart(parts),
+               "headline": step_headline(parts)}  # fmt: skip
     return Pair("traces", parts, context)
 
 
@@ -119,9 +123,9 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
             raise missing("pair of traces or of validations")
         return JSONAnswer({"kind": compared.kind, "a": a, "b": b, **compared.body})
     validations = validation_choices([v for v in _list_validations(request) if v.get("id")])
-    traces = trace_choices(state_of(request).store.traces(limit=COMPARE_CHOICES)["items"])
+    traces = state_of(request).store.traces(limit=COMPARE_CHOICES)["items"]
     context = {
-        "compared": [_offer("traces", traces, a, b), _offer("validations", validations, a, b)],
+        "compared": [_offer_traces(traces, a, b), _offer("validations", validations, a, b)],
         "asked": bool(a and b),
         "json_address": "/compare.json?" + urlencode({"a": a, "b": b}),
         **(compared.context if compared else {}),
@@ -132,7 +136,17 @@ def compare_page(request: Request, a: str = "", b: str = "") -> Response:
 def _offer(name: str, choices: list[Choice], a: str, b: str) -> Offer:
     ids = {c["id"] for c in choices}
     picked = select_options(choices, a if a in ids else "", b if b in ids else "")
-    return {"name": name, "choices": choices, "picked": picked}
+    return {"name": name, "choices": choices, "picked": picked, "because": ""}
+
+
+def _offer_traces(traces: list[TraceSummary], a: str, b: str) -> Offer:
+    likely = likely_pair(traces, a, b)
+    return {
+        "name": "traces",
+        "choices": trace_choices(traces),
+        "picked": {"a": likely.a, "b": likely.b},
+        "because": likely.because,
+    }
 
 
 def _history(request: Request, kind: str, after: str) -> tuple[str, list[HistoryEntry], str | None]:

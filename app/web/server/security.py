@@ -27,11 +27,14 @@ CSP = (
     "frame-ancestors 'none'"
 )
 
+OPENER, OPENS_WINDOWS = "Cross-Origin-Opener-Policy", "same-origin-allow-popups"
+"""The header by which a page's windows forget who opened them, and the value of a page that speaks with one."""
+
 HEADERS = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
+    OPENER: "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
@@ -97,8 +100,11 @@ class Guard:
             if message["type"] == "http.response.start":
                 started = True
                 headers = MutableHeaders(scope=message)
+                opens_windows = headers.get(OPENER) == OPENS_WINDOWS
                 for name, value in HEADERS.items():
                     headers[name] = value
+                if opens_windows:
+                    headers[OPENER] = OPENS_WINDOWS
                 for name, value in limits.items():
                     headers.append(name, value)  # an inner layer tells of other limits
                 headers.setdefault("Cache-Control", "no-store")

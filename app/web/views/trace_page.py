@@ -20,6 +20,7 @@ from app.trace_report.rests_on import rests_on_words
 from app.units import duration
 from app.web.charts import plotly
 from app.web.charts.figure import Chart
+from app.web.charts.flame import FlameSection, flame_section
 from app.web.charts.names import distinct_names, id_of
 from app.web.charts.timeline import TimelineSection, Window, timeline_section
 from app.web.views.breakdown import BreakdownSection, breakdown_section
@@ -38,6 +39,7 @@ from app.web.views.region_list import (
     select,
     write_query,
 )
+from app.web.views.source import SourceSection, source_section
 from app.web.views.trace_actions import ActionSection, action_section
 from app.web.views.trace_tabs import Tab, trace_tabs
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
@@ -229,7 +231,9 @@ class UnreadPage(TypedDict):
     parts: Literal[False]
 
 
-class TracePage(TimelineSection, BreakdownSection, StepSection, RankSection, RegionsSection):
+class TracePage(
+    TimelineSection, BreakdownSection, FlameSection, SourceSection, StepSection, RankSection, RegionsSection
+):
     """Context of partials/trace/body.html.
 
     parts: what is there of the trace can be shown, without the advice on all regions while it is read. rests_on_words:
@@ -394,6 +398,8 @@ def trace_page(
     page: TracePage = {
         **timeline_part(trace, view, anchors=anchors),
         **breakdown_section(trace, names, links),
+        **flame_section(trace, names, links),
+        **source_section(trace, names, links),
         **step_section(trace),
         **ranks,
         **regions_part(trace, view, recorded, of_rank, ranks.get("ranks") or (), anchors=anchors),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.trace_report.compare import compare_traces
+from app.trace_report.compare import compare_traces, step_headline
 from app.web.charts.trace_comparison import change_chart
 from tests.app import samples
 from tests.app.trace_report.reports import reported
@@ -15,8 +15,9 @@ Json = dict[str, Any]
 
 
 def times(median: float, spread: float = 0.01, count: int = 5) -> Json:
-    return {"count": count, "left_out": 0, "median_us": median, "low_us": median * (1 - spread / 2),
-            "high_us": median * (1 + spread / 2), "shortest_us": median, "longest_us": median}  # fmt: skip
+    low, high = median * (1 - spread / 2), median * (1 + spread / 2)
+    return {"count": count, "left_out": 0, "median_us": median, "low_us": low, "high_us": high, "shortest_us": low,
+            "longest_us": high}  # fmt: skip
 
 
 def region(name: str, time_us: float, key: str = "", module: str = "") -> Json:
@@ -48,7 +49,6 @@ def test_faster_slower_new_gone_and_the_same() -> None:
     [
         ({"device": "NVIDIA A100-SXM4-80GB"}, "the devices differ"),
         ({"device": None}, "does not name its GPU"),
-        ({"step_times": times(900.0, count=1)}, "B has one step"),
     ],
 )
 def test_no_verdict_without_ground_for_one(more: Json, words: str) -> None:
@@ -56,6 +56,32 @@ def test_no_verdict_without_ground_for_one(more: Json, words: str) -> None:
     assert comparison["refused"] and words in comparison["verdict"]
     assert {r["verdict"] for r in comparison["rows"]} == {"no verdict"}
     assert comparison["step"]["verdict"] == "no verdict"
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict", "sure", "words"),
+    [
+        (times(600.0), "faster", "sure", "B is 40 % faster: 1.00 ms to 600 µs. Sure: every step of one is shorter"),
+        (times(980.0, 0.01), "faster", "likely", "B is 2.0 % faster"),
+        (times(600.0, count=1), "faster", "likely", "Likely: B has one step"),
+        (times(900.0, count=1), "no difference", "unsure", "less than 15 % is not told from chance"),
+        (times(1000.0), "no difference", "unsure", "the ranges of their steps overlap"),
+        (times(1500.0), "slower", "sure", "B is 50 % slower"),
+    ],
+)
+def test_how_sure_a_step_is_faster_goes_by_its_steps_and_their_spread(
+    other: Json, verdict: str, sure: str, words: str
+) -> None:
+    comparison = compare_traces(trace(region("a", 100)), trace(region("a", 100), step_times=other))
+    assert (comparison["step"]["verdict"], comparison["step"]["sure"]) == (verdict, sure)
+    assert words in comparison["verdict"]
+
+
+def test_an_eager_step_of_one_recording_against_the_compiled_one_is_faster_and_likely() -> None:
+    eager, compiled = (reported(f"handrolled_blocks_bf16_{how}.json.gz") for how in ("eager_stack", "compiled"))
+    comparison = compare_traces(eager, compiled)
+    assert comparison["verdict"].startswith("B is 42 % faster: 16.8 ms to 9.76 ms. Likely: A has one step")
+    assert step_headline(comparison) == "B is likely 42 % faster"
 
 
 def test_another_name_of_the_same_gpu_is_no_other_device() -> None:

@@ -5,22 +5,30 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from pathlib import Path
 
 import pytest
 
-from profiler.region.mining.mine import mine
-from profiler.region.mining.source_functions import locate
+from profiler.region.mining.mine import Mining, mine
+from profiler.region.mining.source_functions import instants, with_sources
+from profiler.trace.model import Trace
+from profiler.trace.read.frames import innermost, stacks
 from profiler.trace.read.reader import read_trace
 from tests.conftest import DATA
 
 TRACES = DATA / "traces"
 
 
+def located(path: Path) -> tuple[Trace, Mining]:
+    trace = read_trace(path)
+    mining = mine(trace)
+    return trace, with_sources(mining, [innermost(s) for s in stacks(path, trace, instants(mining))])
+
+
 @pytest.mark.parametrize("name", ["llama_prefill_bf16_eager_stack", "gpt2_train_autocast_eager_stack"])
 def test_a_region_knows_its_function_and_line(name: str) -> None:
     path = TRACES / f"{name}.json.gz"
-    trace = read_trace(path)
-    mining = locate(mine(trace), trace, path)
+    trace, mining = located(path)
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     frames = [e for e in events if e.get("cat") == "python_function" and ".py(" in e["name"]]
@@ -49,7 +57,5 @@ def test_a_region_over_several_modules_is_in_the_one_that_holds_them() -> None:
 
 
 def test_without_stacks_nothing_is_claimed() -> None:
-    path = TRACES / "llama_prefill_bf16_eager.json.gz"
-    trace = read_trace(path)
-    mining = locate(mine(trace), trace, path)
+    _, mining = located(TRACES / "llama_prefill_bf16_eager.json.gz")
     assert all(r.source == "" and r.module == "" for r in mining.regions)
