@@ -192,5 +192,4 @@ def home_page(request: Request, form: RegionForm | None = None) -> HomePage:
         "recent": history_rows(state_of(request).store.recent(limit=8)),
         "recipe": recording_script(str(request.base_url).rstrip("/"), bool(state_of(request).settings.token)),
         "token_needed": bool(state_of(request).settings.token),
-        "charts": False,
     }

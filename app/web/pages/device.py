@@ -77,7 +77,6 @@ def _page(request: Request) -> DevicePage:
         "sheet": sheet,
         "without_gpu": WITHOUT_GPU,
         "missing_packages": sorted(set(DISTRIBUTIONS) - set(host["packages"] or ())),
-        "charts": False,
         "suspicion": _suspicion(state),
         "asked_every_s": state.queue.gpu.again_s,
     }
@@ -108,7 +107,7 @@ def state_now(request: Request) -> Response:
     if wants_json(request):
         return JSONAnswer(reading)
     template = "partials/device/state.html" if is_fragment(request) else "device/device_state.html"
-    return render(template, {"reading": reading, "charts": False}, request=request)
+    return render(template, {"reading": reading}, request=request)
 
 
 @router.post("/device/ceilings")

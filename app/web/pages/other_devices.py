@@ -48,7 +48,6 @@ def devices_page(request: Request, region_id: str, *, device: Device = "") -> Re
         "chosen": chosen.name if chosen else "",
         "device_names": device_names(),
         "widened": [r["device"] for r in rows if not r["fitted"]],
-        "charts": False,
     }
     return render(
         "partials/device/devices.html" if is_fragment(request) else "device/devices.html", context, request=request

@@ -44,7 +44,9 @@ class Compressed:
 
         async def send_varying(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).add_vary_header("Accept-Encoding")
+                headers = MutableHeaders(scope=message)
+                if "accept-encoding" not in headers.get("vary", "").lower():
+                    headers.add_vary_header("Accept-Encoding")
             await send(message)
 
         wanted = takes_gzip(Headers(scope=scope).get("accept-encoding", ""))

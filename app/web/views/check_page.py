@@ -105,7 +105,6 @@ def check_page(check: Check) -> CheckPage:
         "assertions": [{**a, "words": OUTCOMES[a["outcome"]], "options_text": options(a)} for a in check["assertions"]],
         "reports": [(FORMATS[name].suffix, words) for name, words in REPORTS.items()] if done else [],
         "when": format_time(check["created_at"]),
-        "charts": False,
     }
 
 

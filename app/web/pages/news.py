@@ -1,0 +1,44 @@
+"""An answer that waits until there is something to tell: what a page asks for comes when it is there, not at the next
+look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.concurrency import run_in_threadpool
+
+from app.requests.state import ServerState
+from app.web.views.reading import ADVISING, describe_progress
+
+HOLD_S = 5.0
+"""Longest that a page may ask to wait."""
+
+LOOK_S = (0.02, 0.25)
+"""Between two looks at the database: at first, and at most."""
+
+GATHER_S = 0.15
+"""For so long the parts of a trace wait for the advice on them: a small trace is then shown whole, once, and nothing on
+its page moves again."""
+
+
+async def until_news(state: ServerState, trace_id: str, shown: str, hold_s: float) -> None:
+    """Return when the reading of a trace is further than a page shows, after `hold_s`, or where the server stops."""
+    began = time.monotonic()
+    parts_since: float | None = None
+    pause, longest = LOOK_S
+    while not state.closing.is_set():
+        progress = await run_in_threadpool(state.store.reading, trace_id)
+        if progress is None or progress["status"] != "reading":
+            return
+        now, so_far = time.monotonic(), describe_progress(progress)["state"]
+        if so_far != shown:
+            first_parts = so_far.startswith(ADVISING) and not shown.startswith(ADVISING)
+            parts_since = parts_since or now
+            if not first_parts or now - parts_since >= GATHER_S:
+                return
+            pause = LOOK_S[0]
+        if now - began >= hold_s:
+            return
+        await asyncio.sleep(pause)
+        pause = min(longest, pause * 1.2)
