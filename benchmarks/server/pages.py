@@ -23,14 +23,15 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
 
 from benchmarks.server.checkout import Server, commit
 from benchmarks.server.waits import SIDES, SMALL, TRACES, TRAINING, Sent, WaitError, ask, ask_json, poll
@@ -43,7 +44,7 @@ RECORD = ROOT / "tests" / "records" / "pages.json"
 EXAMPLES = ROOT / "app" / "examples"
 VERSIONS = ("fastapi", "uvicorn", "torch", "playwright")
 ROUNDS = 10
-VIEWPORT = {"width": 1280, "height": 900}
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -78,7 +79,8 @@ WATCH = """
   const seen = (type, take) => new PerformanceObserver((list) => list.getEntries().forEach(take))
     .observe({ type, buffered: true });
   seen("layout-shift", (entry) => { if (!entry.hadRecentInput) window.measured.shift += entry.value; });
-  seen("longtask", (entry) => { window.measured.long = Math.max(window.measured.long, entry.startTime + entry.duration); });
+  const ends = (entry) => entry.startTime + entry.duration;
+  seen("longtask", (entry) => { window.measured.long = Math.max(window.measured.long, ends(entry)); });
   const begin = () => sessionStorage.setItem("began", String(Date.now()));
   document.addEventListener("change", (event) => { if (event.target.matches("input[type=file]")) begin(); }, true);
   document.addEventListener("submit", (event) => { if (event.target.matches(".examples form")) begin(); }, true);
@@ -133,7 +135,7 @@ def furnish(server: Server) -> dict[str, str]:
             raise WaitError(f"{file.name} was answered {status}: {answer[:300]!r}")
         trace_id = json.loads(answer)["id"]
         where = f"/api/v1/traces/{trace_id}"
-        read = poll(lambda where=where: ask_json(server.port, "GET", where)[1], _is_at_rest, 0.2)
+        read = poll(partial(_look_at, server.port, where), _is_at_rest, 0.2)
         if read["status"] != "ready":
             raise WaitError(f"{file.name} ended {read['status']}")
         paths[name] = f"/traces/{trace_id}"
@@ -156,8 +158,12 @@ def _kept_region(port: int, text: str) -> str:
     return location
 
 
+def _look_at(port: int, where: str) -> Json:
+    return ask_json(port, "GET", where)[1]
+
+
 def _is_at_rest(trace: Json) -> bool:
-    """Read, and everything asked that is asked about it: nothing of an earlier page's work is timed with a later one."""
+    """Read, and asked about all that is asked: nothing of an earlier page's work is timed with a later one."""
     oracle = trace.get("oracle")
     return trace["status"] != "reading" and (not oracle or oracle.get("done", True))
 
@@ -166,7 +172,7 @@ def _is_at_rest(trace: Json) -> bool:
 
 
 @contextmanager
-def fresh(browser: Browser, server: Server):  # type: ignore[no-untyped-def]
+def fresh(browser: Browser, server: Server) -> Iterator[Page]:
     """A page with an empty cache, watched."""
     context: BrowserContext = browser.new_context(base_url=server.url, viewport=VIEWPORT)
     context.set_default_timeout(WAIT_MS)

@@ -47,7 +47,7 @@ def test_advise_answers_in_place_then_the_oracle_does_and_back_is_the_form(open_
     assert page.evaluate("window.same"), "no page was loaded"
     expect(page.locator("#oracle")).to_contain_text("2 launches → 1", timeout=60_000)
     expect(page.locator("#oracle")).to_contain_text("From Inductor")
-    expect(page.locator(".plot .main-svg").first).to_be_attached()
+    expect(page.locator(".plot .drawn").first).to_be_attached()
     assert [re.sub(r".*/", "", a) for a in asked] == ["regions", "oracle"]
     page.go_back()
     expect(page.get_by_role("button", name="Advise")).to_be_visible()

@@ -37,7 +37,7 @@ PROBLEM = {"$ref": "#/components/schemas/Problem"}
 
 HEADERS: dict[str, Json] = {
     "ETag": {
-        "description": "Of what is answered, compressed or not. Send it as If-None-Match to be told 304 where nothing changed."
+        "description": "Of this answer, compressed or not. Send it as If-None-Match to be told 304 if unchanged."
     },
     "Location": {"description": "Where the new thing, or the job that makes it, is."},
     "Link": {"description": 'The next page of the list: rel="next".'},

@@ -12,6 +12,7 @@ does not run where reports are opened: in a mail, and among a CI server's artifa
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import re
 import zlib
@@ -140,7 +141,8 @@ def drawing(chart: Chart, title: str, width: float = WIDE) -> Markup:
 
 def _with_room(figure: Figure, width: float) -> Figure:
     """A layout whose named rows leave the labels next to their marks the room that they need on a phone."""
-    data, layout = figure["data"], figure["layout"]
+    data: list[Figure] = figure["data"]
+    layout: Figure = figure["layout"]
     across = layout.get("xaxis") or {}
     if (layout.get("yaxis") or {}).get("type") != "category" or "range" not in across:
         return layout
@@ -282,11 +284,7 @@ def _points(trace: Figure, across: Scale, up: Scale) -> list[Markup]:
     if "lines" in trace["mode"]:
         steps = spots if trace["line"].get("shape") != "hv" else _as_steps(spots)
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in steps)
-        line = '<polyline points="{}" fill="none" stroke="{}" stroke-width="{}" stroke-dasharray="{}"/>'
-        look = trace["line"]
-        parts.append(
-            Markup(line).format(path, look["color"], look.get("width", 2), DASHES.get(look.get("dash", ""), ""))
-        )
+        parts.append(_path(path, trace["line"]))
     for place, (x, y) in enumerate(spots):
         parts += _intervals(trace, place, x, y, across, up)
         if "markers" in trace["mode"]:
@@ -318,9 +316,15 @@ def _intervals(trace: Figure, place: int, x: float, y: float | str, across: Scal
     return parts
 
 
+def _path(points: str, line: Figure) -> Markup:
+    """A line through points, as Plotly's `line` says."""
+    drawn = '<polyline points="{}" fill="none" stroke="{}" stroke-width="{}" stroke-dasharray="{}"/>'
+    return Markup(drawn).format(points, line["color"], line.get("width", 2), DASHES.get(line.get("dash", ""), ""))
+
+
 def _as_steps(spots: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Along first, then up: a corner before each point but the first."""
-    corners = [(b[0], a[1]) for a, b in zip(spots, spots[1:], strict=False)]
+    corners = [(b[0], a[1]) for a, b in itertools.pairwise(spots)]
     return [spots[0], *(spot for pair in zip(corners, spots[1:], strict=True) for spot in pair)]
 
 
@@ -400,10 +404,8 @@ def _sample(trace: Figure, x: float, y: float, title: str) -> Markup:
         return Markup(swatch).format(x, y, _define_hatching(trace["marker"], 0, title)[0])
     if "markers" in trace["mode"]:
         return _marker({**trace["marker"], "size": 9}, x + 5.5, y + 5.5, Markup(""))
-    line = '<line x1="{0:.1f}" y1="{2:.1f}" x2="{1:.1f}" y2="{2:.1f}" stroke="{3}" stroke-width="{4}" stroke-dasharray="{5}"/>'
-    look = trace["line"]
-    dashes = DASHES.get(look.get("dash", ""), "")
-    return Markup(line).format(x, x + 12, y + 5.5, look["color"], look.get("width", 2), dashes)
+    path = f"{x:.1f},{y + 5.5:.1f} {x + 12:.1f},{y + 5.5:.1f}"
+    return _path(path, trace["line"])
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:

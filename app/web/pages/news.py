@@ -22,22 +22,24 @@ GATHER_S = 0.15
 its page moves again."""
 
 
-async def until_news(state: ServerState, trace_id: str, shown: str, hold_s: float) -> None:
-    """Return when the reading of a trace is further than a page shows, after `hold_s`, or where the server stops."""
+async def until_parts(state: ServerState, trace_id: str, shown: str, hold_s: float) -> None:
+    """Return when there is more of a trace than a page shows that shows none of its parts yet, after `hold_s`, or where
+    the server stops. A page that has the parts is answered at once: what it lists may change while an answer waits."""
     began = time.monotonic()
     parts_since: float | None = None
     pause, longest = LOOK_S
-    while not state.closing.is_set():
+    while not state.closing.is_set() and not shown.startswith(ADVISING):
         progress = await run_in_threadpool(state.store.reading, trace_id)
         if progress is None or progress["status"] != "reading":
             return
         now, so_far = time.monotonic(), describe_progress(progress)["state"]
-        if so_far != shown:
-            first_parts = so_far.startswith(ADVISING) and not shown.startswith(ADVISING)
+        if so_far.startswith(ADVISING):
             parts_since = parts_since or now
-            if not first_parts or now - parts_since >= GATHER_S:
-                return
             pause = LOOK_S[0]
+            if now - parts_since >= GATHER_S:
+                return
+        elif so_far != shown:
+            return
         if now - began >= hold_s:
             return
         await asyncio.sleep(pause)

@@ -18,7 +18,7 @@ from app.requests.archived_evidence import recorded_devices
 from app.requests.state import state_of
 from app.requests.trace_oracle import progress_of, with_progress
 from app.web.pages.common import missing
-from app.web.pages.news import HOLD_S, until_news
+from app.web.pages.news import HOLD_S, until_parts
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
@@ -103,10 +103,10 @@ async def read_on(
     """What has come for the page of a trace that is being read, after its last answer: 204 where nothing has.
 
     shown: how far the page is (`ReadingProgress.state`); waiting: positions of the regions listed without advice;
-    hold: seconds that the answer may wait for something to tell.
+    hold: seconds that the answer to a page without the parts may wait for them.
     """
     if is_fragment(request) and hold:
-        await until_news(state_of(request), trace_id, shown, hold)
+        await until_parts(state_of(request), trace_id, shown, hold)
     return await run_in_threadpool(_read_on, request, trace_id, shown, waiting or ())
 
 

@@ -8,7 +8,6 @@ from typing import TypedDict
 from app.objects.trace import Trace, TraceBody, TraceProgress
 from app.units import count
 
-
 ADVISING = "advising-"
 """How a page's `state` begins once it shows the trace's parts; behind it the number of regions that have advice."""
 

@@ -131,7 +131,7 @@ def test_what_a_route_has_sent_so_far_can_be_read_so_far(content_type: str) -> N
 
 
 def test_the_body_of_a_request_is_never_unpacked(server: Serving) -> None:
-    """Compressed JSON is JSON to nobody: no small request becomes a large one. Traces have their own reader and limit."""
+    """Compressed JSON is JSON to nobody: no small request becomes a large one. Traces have a reader of their own."""
     packed = gzip.compress(b'{"region": "' + b" " * 5_000_000 + b'"}')
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     answer = server.client.post("/api/v1/advice", content=packed, headers=headers)
