@@ -23,7 +23,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -308,6 +308,43 @@ def table(record: Json) -> list[str]:
     return lines
 
 
+DOCS = ROOT / "docs" / "pages.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def measured_part(record: Json) -> str:
+    """What docs/pages.md says of a record, between BEGIN and END."""
+    said = [
+        f"{record['date']}, Chromium {record['chromium']}, {record['cores']} cores; "
+        f"medians of {record['rounds']} rounds, the commit before -> now.",
+        "",
+        "| | KB | interactive, ms | words | height, px | shift |",
+        "|-|-|-|-|-|-|",
+    ]
+    pages = ("kb", "interactive_ms", "words", "height_px", "shift")
+    said += [_row(record, thing, pages) for thing in (*UPLOADED, *REGIONS, *PAGES)]
+    said += ["", "| | readable, ms | all advice, ms | shift |", "|-|-|-|-|"]
+    said += [_row(record, thing, ("readable_ms", "settled_ms", "shift")) for thing in ("upload", "example")]
+    return "\n".join(said)
+
+
+def _row(record: Json, thing: str, names: Sequence[str]) -> str:
+    before, here = (record[side][thing] for side in SIDES)
+    cells = [f"{_plain(before[name]['p50'])} -> {_plain(here[name]['p50'])}" for name in names]
+    return f"| {thing} | {' | '.join(cells)} |"
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def write_docs(record: Json) -> None:
+    """Put a record's part in its place in docs/pages.md."""
+    head, _, rest = DOCS.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    DOCS.write_text(f"{head}{BEGIN}\n{measured_part(record)}\n{END}{tail}", encoding="utf-8")
+
+
 def measure(sides: list[Side], browser: Browser, rounds: int, folder: Path) -> Json:
     """Every figure of both sides; who is first changes from round to round."""
     measured: dict[str, dict[str, list[Json]]] = {side.name: {} for side in sides}
@@ -331,7 +368,11 @@ def main() -> int:
     parser.add_argument("--base", type=Path, required=True, help="checkout of the commit before")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--chromium", default="/usr/bin/chromium", help="the browser (default: %(default)s)")
-    parser.add_argument("--out", type=Path, help="the record; without it nothing is written")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help=f"the record; {RECORD.name} of the tests goes into {DOCS.name} too",
+    )
     args = parser.parse_args()
     load = os.getloadavg()[0]
     checkouts = dict(zip(SIDES, (args.base, ROOT), strict=True))
@@ -361,6 +402,8 @@ def main() -> int:
     print("\n".join(table(record)))
     if args.out:
         args.out.write_text(json.dumps(record, indent=1) + "\n")
+        if args.out.resolve() == RECORD:
+            write_docs(record)
     for line in (said := failed_claims(record)):
         print(f"does not hold: {line}")
     return int(bool(said))

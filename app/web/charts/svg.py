@@ -113,7 +113,7 @@ def drawing(chart: Chart, title: str, width: float = WIDE) -> Markup:
     """One figure as an <svg> with its title."""
     narrow = width < WIDE
     figure, height = chart["figure"], float(chart["height"])
-    data, layout = figure["data"], _with_room(figure, width) if narrow else figure["layout"]
+    data, layout = figure["data"], _with_room(figure, width)
     name = f"{title} {width:.0f}"
     legend, rows = _legend(data, layout, name, width)
     above = any(a.get("yref") == "paper" for a in layout.get("annotations", ()))
@@ -140,7 +140,7 @@ def drawing(chart: Chart, title: str, width: float = WIDE) -> Markup:
 
 
 def _with_room(figure: Figure, width: float) -> Figure:
-    """A layout whose named rows leave the labels next to their marks the room that they need on a phone."""
+    """A layout whose named rows leave the labels next to their marks the room that they need."""
     data: list[Figure] = figure["data"]
     layout: Figure = figure["layout"]
     across = layout.get("xaxis") or {}
@@ -150,9 +150,11 @@ def _with_room(figure: Figure, width: float) -> Figure:
     needed = LETTER * max((len(html.unescape(t).strip()) for t in texts), default=0)
     left = _left(data, layout, width)
     room = width - left - 16.0
-    added = max(LABELS, room / (ENDS * max(0.3 * room, width - left - needed)) - 1.0)
+    narrow = width < WIDE
+    added = max(LABELS if narrow else 0.0, room / (ENDS * max(0.3 * room, width - left - needed)) - 1.0)
     low, high = across["range"]
-    return {**layout, "xaxis": {**across, "range": [low, high + added * (high - low)], "nticks": 4}}
+    few = {"nticks": 4} if narrow else {}
+    return {**layout, "xaxis": {**across, "range": [low, high + added * (high - low)], **few}}
 
 
 def _axes(data: Sequence[Figure]) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -136,3 +137,23 @@ def test_the_body_of_a_request_is_never_unpacked(server: Serving) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     answer = server.client.post("/api/v1/advice", content=packed, headers=headers)
     assert answer.status_code in (400, 415, 422)
+
+
+def test_no_answer_holds_the_token(tmp_path: Path) -> None:
+    """What BREACH guesses at is a secret in a compressed answer that also repeats what the attacker sent."""
+    token = "a-token-that-nobody-guesses"
+    with serving(tmp_path, token=token) as guarded:
+        guarded.client.headers["Authorization"] = f"Bearer {token}"
+        for path in (
+            "/",
+            "/history",
+            "/device",
+            "/compare?a=x",
+            "/checks",
+            "/api",
+            "/sign-in?next=/x",
+            "/openapi.json",
+        ):
+            answer = guarded.client.get(path, headers={"Accept": "text/html"})
+            assert answer.status_code == 200, path
+            assert token not in answer.text, path
