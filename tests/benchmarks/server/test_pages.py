@@ -40,7 +40,7 @@ GOOD: Json = {
 }  # fmt: skip
 
 recorded = pytest.mark.skipif(
-    not RECORD.is_file(), reason="not measured on a quiet machine yet: benchmarks.server.pages"
+    not RECORD.is_file(), reason="not measured on a quiet machine: benchmarks.server.pages"
 )
 
 

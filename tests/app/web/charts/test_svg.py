@@ -1,4 +1,4 @@
-"""What the server draws of a figure: labels are inside the picture, on a page and on a phone; marks say what they are."""
+"""What the server draws of a figure: labels are inside the picture, on a page and a phone; marks say what they are."""
 
 from __future__ import annotations
 
