@@ -77,6 +77,7 @@ def test_a_program_and_a_size_are_chosen(open_page: Open) -> None:
     page.locator("#tile-traffic .plot").scroll_into_view_if_needed()
     expect(page.locator("#tile-traffic .main-svg").first).to_be_attached()
     page.get_by_role("link", name="8,192").click()
+    expect(page.get_by_role("link", name="8,192")).to_have_attribute("aria-current", "true")
     page.locator("#tile-traffic .plot").scroll_into_view_if_needed()
     expect(page.locator("#tile-traffic .plot")).to_contain_text("275 GB")
 

@@ -74,7 +74,6 @@ class HomePage(WidgetContext):
     recent: list[HistoryRow]
     recipe: str
     token_needed: bool
-    charts: bool
 
 
 FIRST_ANSWERS: WidgetAnswers = {

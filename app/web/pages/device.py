@@ -48,7 +48,6 @@ class DevicePage(TypedDict):
     sheet: dict[str, float]
     without_gpu: tuple[tuple[str, bool, str], ...]
     missing_packages: list[str]
-    charts: bool
     suspicion: Mapping[str, object] | None
     asked_every_s: float
 

@@ -26,7 +26,7 @@ async def until_parts(state: ServerState, trace_id: str, shown: str, hold_s: flo
     """Return when there is more of a trace than a page shows that shows none of its parts yet, after `hold_s`, or where
     the server stops. A page that has the parts is answered at once: what it lists may change while an answer waits."""
     began = time.monotonic()
-    parts_since: float | None = None
+    parts_at: float | None = None
     pause, longest = LOOK_S
     while not state.closing.is_set() and not shown.startswith(ADVISING):
         progress = await run_in_threadpool(state.store.reading, trace_id)
@@ -34,9 +34,9 @@ async def until_parts(state: ServerState, trace_id: str, shown: str, hold_s: flo
             return
         now, so_far = time.monotonic(), describe_progress(progress)["state"]
         if so_far.startswith(ADVISING):
-            parts_since = parts_since or now
+            parts_at = parts_at or now
             pause = LOOK_S[0]
-            if now - parts_since >= GATHER_S:
+            if now - parts_at >= GATHER_S:
                 return
         elif so_far != shown:
             return

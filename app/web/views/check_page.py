@@ -71,7 +71,6 @@ class CheckPage(TypedDict):
     assertions: list[JudgedAssertion]
     reports: list[tuple[str, str]]
     when: str
-    charts: bool
 
 
 class CheckRow(CheckSummary):
