@@ -39,9 +39,7 @@ GOOD: Json = {
     "before": SIDE, "here": SIDE,
 }  # fmt: skip
 
-recorded = pytest.mark.skipif(
-    not RECORD.is_file(), reason="not measured on a quiet machine: benchmarks.server.pages"
-)
+recorded = pytest.mark.skipif(not RECORD.is_file(), reason="not measured on a quiet machine: benchmarks.server.pages")
 
 
 @recorded
