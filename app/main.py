@@ -43,6 +43,7 @@ from app.web.api.openapi import describe
 from app.web.api.widget_fast_path import Quick
 from app.web.pages import home
 from app.web.routes import add_routes
+from app.web.server.compression import Compressed
 from app.web.server.etag import Conditional
 from app.web.server.head import Head
 from app.web.server.health import Health, describe_database_error
@@ -77,7 +78,7 @@ class Application(FastAPI):
         settings = state.settings
         token = settings.token.get_secret_value() if settings.token else None
         limited = LimitHeaders(super().build_middleware_stack(), state, state.contract)
-        inner = Head(Quick(Conditional(limited), state))
+        inner = Head(Compressed(Quick(Conditional(limited), state)))
         guarded = Guard(
             inner, state.contract, hosts=settings.hosts, token=token, requests_per_minute=settings.requests_per_minute,
             most_waiting=settings.client_queue_cap, body_s=settings.request_timeout_s,

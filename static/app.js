@@ -1,59 +1,10 @@
-// What changes in the page is htmx's; this file draws charts, copies code, switches themes and answers the widget.
+// What changes in the page is htmx's; this file copies code, switches themes and answers the widget.
 (function () {
   "use strict";
   const root = document.documentElement;
   const every = (selector, within) => Array.from((within || document).querySelectorAll(selector));
 
-  // ---------------------------------------------------------------------------------------------------------- charts
-  function template() {
-    const style = getComputedStyle(root);
-    const token = (name) => style.getPropertyValue(name).trim();
-    const axis = {
-      color: token("--text-2"), gridcolor: token("--line"), zerolinecolor: token("--line-strong"),
-      linecolor: token("--line-strong"), tickfont: { color: token("--text") }, title: { font: { size: 12 } },
-    };
-    const text = { color: token("--text"), family: token("--font"), size: window.innerWidth < 560 ? 10 : 12 };
-    return {
-      layout: {
-        font: text, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", xaxis: axis, yaxis: axis,
-        hoverlabel: { bgcolor: token("--surface"), bordercolor: token("--line-strong"), font: text },
-        annotationdefaults: { font: text },
-      },
-    };
-  }
-
-  // A phone: cut the names, and leave the labels next to the marks the room that they need.
-  function narrow(layout) {
-    const names = layout.yaxis.type === "category" ? layout.yaxis.tickvals : null;
-    if (!names) return layout;
-    const cut = names.map((name) => (name.length > 25 ? name.slice(0, 24) + "…" : name));
-    const [low, high] = layout.xaxis.range;
-    const yaxis = Object.assign({}, layout.yaxis, { ticktext: cut });
-    const xaxis = Object.assign({}, layout.xaxis, { range: [low, high + 0.45 * (high - low)], nticks: 4 });
-    return Object.assign({}, layout, { yaxis, xaxis, showlegend: layout.barmode === "group" });
-  }
-
-  function draw(element) {
-    if (!window.Plotly || element.dataset.drawn || element.offsetWidth === 0) return;
-    const chart = JSON.parse(element.dataset.figure);
-    element.dataset.drawn = "yes";
-    const given = element.clientWidth < 520 ? narrow(chart.figure.layout) : chart.figure.layout;
-    const layout = Object.assign({}, given, { template: template() });
-    window.Plotly.newPlot(element, chart.figure.data, layout, chart.config);
-  }
-
-  // A page without charts that shows one in place loads what draws them then.
-  const { charts } = document.currentScript.dataset;
-  let loading = false;
-  function load() {
-    if (window.Plotly || loading || !document.querySelector(".plot[data-figure]")) return;
-    loading = true;
-    const script = document.createElement("script");
-    script.src = charts;
-    script.addEventListener("load", () => drawAll(document));
-    document.head.append(script);
-  }
-  const drawAll = (within) => { load(); every(".plot[data-figure]", within).forEach(draw); reachable(); };
+  // ------------------------------------------------------------------------------------------------------------ boxes
   // A box that scrolls is reached by Tab and says whose numbers it holds; one that fits is no stop on the way.
   const reachable = () => every(".scroll, .kernels").forEach((box) => {
     const wide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
@@ -63,19 +14,15 @@
   });
   window.addEventListener("resize", reachable);
 
-  function recolour() {
-    every("[data-drawn]").forEach((element) => window.Plotly.relayout(element, { template: template() }));
-  }
-
   // ------------------------------------------------------------------------------------------------------------ theme
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   function toggleTheme() {
     const now = root.dataset.theme || (dark.matches ? "dark" : "light");
     root.dataset.theme = now === "dark" ? "light" : "dark";
     try { localStorage.setItem("theme", root.dataset.theme); } catch (e) { /* storage refused: this page only */ }
-    recolour();
+    root.dispatchEvent(new Event("recolour"));
   }
-  dark.addEventListener("change", recolour);
+  dark.addEventListener("change", () => root.dispatchEvent(new Event("recolour")));
 
   // ------------------------------------------------------------------------------------------------------------- copy
   async function copy(button) {
@@ -180,8 +127,8 @@
   every("form[data-widget]").forEach(fetchTable);
 
   // --------------------------------------------------------------------------------------------------------- lifetime
-  document.addEventListener("toggle", (event) => { if (event.target.open) drawAll(event.target); }, true);
-  document.addEventListener("htmx:afterSettle", () => drawAll(document));
+  document.addEventListener("toggle", (event) => { if (event.target.open) reachable(); }, true);
+  document.addEventListener("htmx:afterSettle", reachable);
   // A part that comes in the place of another: what a reader has opened in it stays open.
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     // An answer that was asked for before a validation began knows nothing of it: the validation stays.
@@ -193,9 +140,5 @@
       if (opened.includes(summary.textContent)) summary.parentElement.open = true;
     });
   });
-  document.addEventListener("htmx:beforeCleanupElement", (event) => {
-    const element = event.detail.elt;
-    if (element.dataset && element.dataset.drawn) window.Plotly.purge(element);
-  });
-  drawAll(document);
+  reachable();
 })();

@@ -16,7 +16,7 @@ from app.advice import criteria
 from app.web import labels
 from app.web.charts import effort
 from app.web.charts.figure import show_hidden
-from app.web.charts.svg import drawing
+from app.web.charts.svg import can_draw, drawing, drawings
 from app.web.charts.timed import advised_candidate
 from app.web.server.assets import asset, folder
 from kernels.measure.outcome import by_wall
@@ -70,9 +70,11 @@ def environment() -> Environment:
         "change": units.change,
         "sentence": units.sentence,
         "drawing": drawing,
+        "drawings": drawings,
         "effort_kept": effort.describe_lines,
         "advised": advised_candidate,
     }
+    env.tests["drawable"] = can_draw
     env.globals |= {
         "asset": asset,
         "tool_labels": labels.TOOL_LABELS,

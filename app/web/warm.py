@@ -1,4 +1,5 @@
-"""What the first page would wait for, done behind the server's start: templates, charts, the archive's index."""
+"""What the first page would wait for, done behind the server's start: templates, charts, the archive's index, static
+files compressed."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from app.background import Background
 from app.requests.archived_evidence import recorded_devices
 from app.requests.state import ServerState
 from app.web.pages.examples import DEFAULT_REGION, examples
+from app.web.server.assets import compress_all
 from app.web.templating import environment
 
 log = logging.getLogger("tritonworthy.pages")
@@ -26,6 +28,8 @@ class WarmPages(Background):
         try:
             recorded_devices(self.state, [examples()[DEFAULT_REGION].text])
             import plotly.graph_objects  # noqa: F401
+
+            compress_all()
 
             for name in environment().list_templates():
                 if self.stopping.is_set():

@@ -56,7 +56,7 @@ def test_advise_answers_in_place_then_the_oracle_does_and_back_is_the_form(open_
     expect(page.locator("#oracle")).to_contain_text("2 launches → 1")
     expect(page.locator("#oracle")).to_contain_text("From Inductor")
     page.get_by_role("link", name="Cost", exact=True).click()
-    expect(page.locator(".plot .main-svg").first).to_be_attached()
+    expect(page.locator(".plot .drawn").first).to_be_attached()
 
 
 def test_an_edit_takes_the_address_along_and_a_late_answer_to_the_old_text_is_dropped(open_page: Open) -> None:

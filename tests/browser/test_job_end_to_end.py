@@ -17,7 +17,8 @@ Open = Callable[..., Watched]
 
 POINTWISE = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 
-MARKS = ".main-svg .point, .main-svg .points path, .main-svg .scatterlayer path.js-line"
+MARKS = ".drawn .point, .drawn .bars rect, .drawn polyline, .main-svg .point, .main-svg .points path"
+"""Of charts that the server draws, and of those that Plotly does."""
 
 
 def drawn(page: Page) -> None:
@@ -25,6 +26,7 @@ def drawn(page: Page) -> None:
     charts = page.locator(".plot:visible")
     assert charts.count() > 0
     for chart in charts.all():
+        chart.scroll_into_view_if_needed()
         expect(chart.locator(MARKS).first).to_be_attached()
     assert page.locator(".modebar-btn").count() == 0
 

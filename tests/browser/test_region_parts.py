@@ -76,7 +76,7 @@ def test_the_picture_follows_an_edit(open_page: Open) -> None:
         page.fill("#text", TEXT.replace(" * 2", ""))
     expect(page.locator("#traffic")).to_contain_text("2 launches → 1")
     expect(page.locator("#traffic svg")).to_have_count(2)
-    assert page.locator("#effort .plot .main-svg").count() > 0
+    assert page.locator("#effort .plot .drawn").count() > 0
 
 
 def test_the_permalink_button_makes_an_address_that_carries_the_edited_text(open_page: Open) -> None:

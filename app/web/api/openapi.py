@@ -36,7 +36,7 @@ CHANGING = (403, 408, 413)
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 
 HEADERS: dict[str, Json] = {
-    "ETag": {"description": "Of these bytes. Send it as If-None-Match to be told 304 where nothing changed."},
+    "ETag": {"description": "Of this answer, compressed or not. Send it as If-None-Match to be told 304 if unchanged."},
     "Location": {"description": "Where the new thing, or the job that makes it, is."},
     "Link": {"description": 'The next page of the list: rel="next".'},
     "Retry-After": {"description": "Seconds after which it is worth asking again."},

@@ -1,17 +1,20 @@
-"""The figures of app.web.charts.plotly as SVG, for a page that opens without a script. Pure functions.
+"""The figures of app.web.charts.plotly as SVG: they stand in a page as it comes, without a script. Pure functions.
 
-Of Plotly's figures only what these charts use: horizontal bars (grouped, over or after each other) with their hatching,
+Of Plotly's figures what most charts use (`can_draw`): horizontal bars (over or after each other) with their hatching,
 markers with intervals, lines, texts, annotations, lines across; linear, logarithmic and category axes, side by side by
-`domain`. Colours of text, grid and background are the page's own, by class.
+`domain`. Colours of text, grid and background are the page's own, by class. What Plotly tells of a mark that is pointed
+at is the mark's <title>.
 
-Not Plotly itself, inlined: its script is 1.5 MB in each report, and does not run where reports are opened: in a mail,
-and among a CI server's artifacts, whose Content-Security-Policy forbids scripts.
+Not Plotly itself: its script is 1.5 MB, 0.5 MB compressed, and takes half a second before it has drawn one chart. It
+does not run where reports are opened: in a mail, and among a CI server's artifacts, whose policy forbids scripts.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
 import math
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +23,17 @@ from markupsafe import Markup
 
 from app.web.charts.figure import Chart, Figure
 
-WIDTH = 880.0
-LETTER = 6.4
-"""Width of an average letter at 12 px."""
-LONGEST = 330.0
+WIDE, NARROW = 880.0, 380.0
+"""px across, on a page and on a phone: static/app.css shows the one that fits."""
+LETTER = 7.0
+"""Width of an average letter at 12 px, in the widest of the fonts that a system may have for it."""
+LONGEST = 0.375
 """Of the width, what names on the left may take."""
+LABELS, ENDS = 0.45, 1.3
+"""Of an axis, what is added at least on a phone, where the labels after bars and marks need a larger part; and how far
+an axis reaches beyond its longest bar."""
+ROW = 22.0
+"""px of a legend's line."""
 
 
 CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
@@ -44,6 +53,9 @@ STROKES: dict[str, str] = {
     "+": "M0 4 8 4M4 0 4 8", ".": "M3 4 5 4",
 }  # fmt: skip
 """Plotly's names of its patterns -> the strokes of one tile of 8 by 8."""
+
+DASHES = {"dash": "7 5", "dot": "2 3", "dashdot": "7 4 2 4"}
+"""Plotly's names of lines that are not whole -> stroke-dasharray."""
 
 
 def _define_hatching(marker: Figure, at: int, title: str) -> tuple[str, Markup]:
@@ -85,30 +97,64 @@ class Scale:
         return self.start + (number - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
 
 
-def drawing(chart: Chart, title: str) -> Markup:
+def can_draw(chart: Chart) -> bool:
+    """Whether `drawing` has all that the figure uses."""
+    return chart["figure"]["layout"].get("barmode") != "group" and all(
+        t["type"] == "scatter" or (t["type"] == "bar" and t.get("orientation") == "h") for t in chart["figure"]["data"]
+    )
+
+
+def drawings(chart: Chart, title: str) -> Markup:
+    """One figure twice, as <svg> for a page and for a phone, of which one is shown."""
+    return Markup("\n").join([drawing(chart, title, WIDE), drawing(chart, title, NARROW)])
+
+
+def drawing(chart: Chart, title: str, width: float = WIDE) -> Markup:
     """One figure as an <svg> with its title."""
+    narrow = width < WIDE
     figure, height = chart["figure"], float(chart["height"])
-    data, layout = figure["data"], figure["layout"]
-    legend = _legend(data, layout, title)
-    top = 8.0 + (22.0 if legend or any(a.get("yref") == "paper" for a in layout.get("annotations", ())) else 0.0)
-    box = (_left(data, layout), WIDTH - 16.0, top, height - 48.0)
-    scales = {name: _scale(name, data, layout, box) for name in _axes(data)}
+    data, layout = figure["data"], _with_room(figure, width)
+    name = f"{title} {width:.0f}"
+    legend, rows = _legend(data, layout, name, width)
+    above = any(a.get("yref") == "paper" for a in layout.get("annotations", ()))
+    top = 8.0 + max(ROW * rows, ROW if above else 0.0)
+    box = (_left(data, layout, width), width - 16.0, top, height - 48.0)
+    scales = {axis: _scale(axis, data, layout, box) for axis in _axes(data)}
     parts = [*_grids(scales, layout, box), *_lines(layout, scales, box)]
     reached: dict[tuple[str, str], float] = {}
     for trace in data:
         across, up = scales[trace.get("xaxis", "x")], scales[trace.get("yaxis", "y")]
         if trace["type"] == "bar":
-            parts += _bars(trace, across, up, reached if layout.get("barmode") == "stack" else {}, title)
+            marks = _bars(trace, across, up, reached if layout.get("barmode") == "stack" else {}, name)
+            parts.append(Markup('<g class="bars">{}</g>').format(Markup("").join(marks)))
         else:
             parts += _points(trace, across, up)
     parts += [_annotation(a, scales, box) for a in layout.get("annotations", ())]
-    start = Markup('<svg class="drawn" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">').format(
-        WIDTH, height, f"{title}. The numbers are in the table below."
+    start = Markup('<svg class="drawn {}" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">').format(
+        "narrow" if narrow else "wide", width, height, f"{title}. The numbers are in the table below."
     )
     of_bars = [(t["marker"], at) for t in data if t["type"] == "bar" for at in range(len(t["y"]))]
-    definitions = dict.fromkeys(_define_hatching(marker, at, title)[1] for marker, at in of_bars)
+    definitions = dict.fromkeys(_define_hatching(marker, at, name)[1] for marker, at in of_bars)
     hatchings = Markup("<defs>{}</defs>").format(Markup("").join(definitions))
     return Markup("\n").join([start, hatchings, *legend, *parts, Markup("</svg>")])
+
+
+def _with_room(figure: Figure, width: float) -> Figure:
+    """A layout whose named rows leave the labels next to their marks the room that they need."""
+    data: list[Figure] = figure["data"]
+    layout: Figure = figure["layout"]
+    across = layout.get("xaxis") or {}
+    if (layout.get("yaxis") or {}).get("type") != "category" or "range" not in across:
+        return layout
+    texts = [t for trace in data if trace.get("textposition") != "inside" for t in trace.get("text") or ()]
+    needed = LETTER * max((len(html.unescape(t).strip()) for t in texts), default=0)
+    left = _left(data, layout, width)
+    room = width - left - 16.0
+    narrow = width < WIDE
+    added = max(LABELS if narrow else 0.0, room / (ENDS * max(0.3 * room, width - left - needed)) - 1.0)
+    low, high = across["range"]
+    few = {"nticks": 4} if narrow else {}
+    return {**layout, "xaxis": {**across, "range": [low, high + added * (high - low)], **few}}
 
 
 def _axes(data: Sequence[Figure]) -> list[str]:
@@ -130,11 +176,11 @@ def _names(data: Sequence[Figure], layout: Figure, name: str) -> tuple[str, ...]
     return tuple(dict.fromkeys(names))
 
 
-def _left(data: Sequence[Figure], layout: Figure) -> float:
+def _left(data: Sequence[Figure], layout: Figure, width: float) -> float:
     names = _names(data, layout, "y")
     if not names:
         return 64.0
-    return min(LONGEST, 16.0 + LETTER * max(len(html.unescape(n)) for n in names))
+    return min(LONGEST * width, 16.0 + LETTER * max(len(html.unescape(n)) for n in names))
 
 
 def _scale(name: str, data: Sequence[Figure], layout: Figure, box: tuple[float, float, float, float]) -> Scale:
@@ -173,7 +219,7 @@ def ticks(scale: Scale, axis: Figure) -> list[tuple[float, str]]:
 
 
 def _grids(scales: dict[str, Scale], layout: Figure, box: tuple[float, float, float, float]) -> list[Markup]:
-    left, _, top, bottom = box
+    left, right, top, bottom = box
     parts = []
     for name, scale in scales.items():
         axis = _axis(layout, name)
@@ -182,15 +228,28 @@ def _grids(scales: dict[str, Scale], layout: Figure, box: tuple[float, float, fl
         title = (axis.get("title") or {}).get("text", "")
         if scale.kind == "category":
             longest = int((left - 16.0) / LETTER)
-            parts += [_text(left - 8, scale(n) + 4, _cut(n, longest), "end", "name") for n in scale.names]
+            names = [_text(left - 8, scale(n) + 4, _cut(n, longest), "end", "name") for n in scale.names]
+            parts.append(Markup('<g class="ytick">{}</g>').format(Markup("").join(names)))
         elif name[0] == "x":
+            free = -math.inf
             for at, text in ticks(scale, axis):
-                parts += [_line(at, top, at, bottom, "grid"), _text(at, bottom + 16, text, "middle", "tick")]
-            parts.append(_text((scale.start + scale.end) / 2, bottom + 36, title, "middle", "axis"))
+                parts.append(_line(at, top, at, bottom, "grid"))
+                half = LETTER * len(text) / 2
+                if at - half >= free:  # two that would touch cannot be read
+                    parts.append(_text(at, bottom + 16, text, "middle", "tick"))
+                    free = at + half + LETTER
+            half = LETTER * len(title) / 2
+            middle = max(half, min((scale.start + scale.end) / 2, right + 16.0 - half))
+            parts.append(_text(middle, bottom + 36, title, "middle", "axis"))
         else:
             across = next(s for n, s in scales.items() if n[0] == "x")
+            last = math.inf
             for at, text in ticks(scale, axis):
-                parts += [_line(left, at, across.end, at, "grid"), _text(left - 8, at + 4, text, "end", "tick")]
+                label = f"{float(text):.0%}" if axis.get("tickformat") == ".0%" else text
+                parts.append(_line(left, at, across.end, at, "grid"))
+                if last - at >= 12:
+                    parts.append(_text(left - 8, at + 4, label, "end", "tick"))
+                    last = at
             turn = Markup(' transform="rotate(-90 14 {0:.1f})"').format((top + bottom) / 2)
             parts.append(_text(14, (top + bottom) / 2, title, "middle", "axis", turn))
     return parts
@@ -201,20 +260,23 @@ def _bars(trace: Figure, across: Scale, up: Scale, reached: dict[tuple[str, str]
     texts = trace.get("text") or [""] * len(trace["y"])
     inside = trace.get("textposition") == "inside"
     thick = 0.65 * abs(up.end - up.start) / max(1, len(up.names))
+    base = float(trace.get("base") or 0.0)
     for at, (value, name, text) in enumerate(zip(trace["x"], trace["y"], texts, strict=True)):
         key = (trace.get("xaxis", "x"), name)
-        before = reached.get(key, 0.0)
+        before = reached.get(key, base)
         reached[key] = before + value
         start, end = across(before), across(before + value)
         y = up(name)
-        bar = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"/>'
+        bar = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}">{}</rect>'
         fill = _define_hatching(trace["marker"], at, title)[0]
-        parts.append(Markup(bar).format(start, y - thick / 2, max(0.0, end - start), thick, fill))
-        if text:
-            place = (start + end) / 2 if inside else end + 4
-            room = int((end - start - 6) / LETTER) if inside else 200
-            label = _cut(text, room) if room > 3 else ""
-            parts.append(_text(place, y + 4, label, "middle" if inside else "start", "on" if inside else "name"))
+        place = (min(start, end), y - thick / 2, abs(end - start), thick)
+        parts.append(Markup(bar).format(*place, fill, _told(trace, at)))
+        if text and inside:
+            room = int((end - start - 6) / LETTER)
+            parts.append(_text((start + end) / 2, y + 4, _cut(text, room) if room > 3 else "", "middle", "on"))
+        elif text:
+            left = end < start
+            parts.append(_text(end - 4 if left else end + 4, y + 4, text, "end" if left else "start", "name"))
     return parts
 
 
@@ -222,13 +284,13 @@ def _points(trace: Figure, across: Scale, up: Scale) -> list[Markup]:
     parts = []
     spots = list(zip(trace["x"], trace["y"], strict=True))
     if "lines" in trace["mode"]:
-        path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in spots)
-        colour = trace["line"]["color"]
-        parts.append(Markup('<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>').format(path, colour))
+        steps = spots if trace["line"].get("shape") != "hv" else _as_steps(spots)
+        path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in steps)
+        parts.append(_path(path, trace["line"]))
     for place, (x, y) in enumerate(spots):
         parts += _intervals(trace, place, x, y, across, up)
         if "markers" in trace["mode"]:
-            parts.append(_marker(trace["marker"], across(x), up(y)))
+            parts.append(_marker(trace["marker"], across(x), up(y), _told(trace, place)))
         texts = trace.get("text")
         if "text" in trace["mode"] and texts:
             anchor, dx, dy = _text_offset(trace.get("textposition", "middle right"))
@@ -256,15 +318,47 @@ def _intervals(trace: Figure, place: int, x: float, y: float | str, across: Scal
     return parts
 
 
-def _marker(marker: Figure, x: float, y: float) -> Markup:
+def _path(points: str, line: Figure) -> Markup:
+    """A line through points, as Plotly's `line` says."""
+    drawn = '<polyline points="{}" fill="none" stroke="{}" stroke-width="{}" stroke-dasharray="{}"/>'
+    return Markup(drawn).format(points, line["color"], line.get("width", 2), DASHES.get(line.get("dash", ""), ""))
+
+
+def _as_steps(spots: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Along first, then up: a corner before each point but the first."""
+    corners = [(b[0], a[1]) for a, b in itertools.pairwise(spots)]
+    return [spots[0], *(spot for pair in zip(corners, spots[1:], strict=True) for spot in pair)]
+
+
+PLACEHOLDER = re.compile(r"%\{(\w+)(?::([^}]+))?\}")
+"""What Plotly puts into a hovertemplate: %{x}, or %{x:.2f}."""
+
+
+def _told(trace: Figure, at: int) -> Markup:
+    """The <title> of one mark: what Plotly would say where it is pointed at; "" where that is nothing."""
+
+    def value(match: re.Match[str]) -> str:
+        given = trace.get(match[1], "")
+        one = given if isinstance(given, str) else given[at]
+        return format(one, match[2]) if match[2] else str(one)
+
+    template = trace.get("hovertemplate") or ""
+    lines = PLACEHOLDER.sub(value, template).replace("<extra></extra>", "").split("<br>")
+    said = "\n".join(html.unescape(line).strip() for line in lines).strip()
+    return Markup("<title>{}</title>").format(said) if said else Markup("")
+
+
+def _marker(marker: Figure, x: float, y: float, told: Markup) -> Markup:
     symbol, size = marker.get("symbol") or "circle", float(marker.get("size") or 10) / 2
-    fill = "none" if symbol.endswith("-open") else marker["color"]
-    rest = Markup('fill="{}" stroke="{}" stroke-width="2"').format(fill, marker["color"])
+    # An open mark is pointed at all over.
+    rest = Markup('class="point" fill="{0}" {1}stroke="{0}" stroke-width="2"').format(
+        marker["color"], Markup('fill-opacity="0" ') if symbol.endswith("-open") else ""
+    )
     corners = CORNERS.get(symbol.removesuffix("-open"))
     if corners:
         path = " ".join(f"{x + dx * size:.1f},{y + dy * size:.1f}" for dx, dy in corners)
-        return Markup('<polygon points="{}" {}/>').format(path, rest)
-    return Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" {}/>').format(x, y, size, rest)
+        return Markup('<polygon points="{}" {}>{}</polygon>').format(path, rest, told)
+    return Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" {}>{}</circle>').format(x, y, size, rest, told)
 
 
 def _lines(layout: Figure, scales: dict[str, Scale], box: tuple[float, float, float, float]) -> list[Markup]:
@@ -287,17 +381,33 @@ def _annotation(note: Figure, scales: dict[str, Scale], box: tuple[float, float,
     return _text(x, y + below - note.get("yshift", 0), note["text"], anchor, "name")
 
 
-def _legend(data: Sequence[Figure], layout: Figure, title: str) -> list[Markup]:
-    if not layout.get("showlegend"):
-        return []
-    parts, x = [], 8.0
-    for trace in data:
+def _legend(data: Sequence[Figure], layout: Figure, title: str, width: float) -> tuple[list[Markup], int]:
+    """The names of a figure's traces, and how many lines they take."""
+    named = [t for t in data if t.get("showlegend", True) and t.get("name")]
+    wanted: bool = layout.get("showlegend", len(named) > 1)
+    if not wanted:
+        return [], 0
+    parts, x, row = [], 8.0, 0
+    for trace in named:
         name = html.unescape(trace["name"])
-        swatch = '<rect x="{:.1f}" y="4" width="11" height="11" rx="2" fill="{}"/>'
-        fill = _define_hatching(trace["marker"], 0, title)[0]
-        parts += [Markup(swatch).format(x, fill), _text(x + 16, 14, name, "start", "name")]
-        x += 36.0 + LETTER * len(name)
-    return parts
+        taken = 36.0 + LETTER * len(name)
+        if x > 8.0 and x + taken > width:
+            x, row = 8.0, row + 1
+        y = 4.0 + ROW * row
+        parts += [_sample(trace, x, y, title), _text(x + 16, y + 10, name, "start", "name")]
+        x += taken
+    return parts, row + 1
+
+
+def _sample(trace: Figure, x: float, y: float, title: str) -> Markup:
+    """What stands before a trace's name: its bar, its mark or a piece of its line."""
+    if trace["type"] == "bar":
+        swatch = '<rect x="{:.1f}" y="{:.1f}" width="11" height="11" rx="2" fill="{}"/>'
+        return Markup(swatch).format(x, y, _define_hatching(trace["marker"], 0, title)[0])
+    if "markers" in trace["mode"]:
+        return _marker({**trace["marker"], "size": 9}, x + 5.5, y + 5.5, Markup(""))
+    path = f"{x:.1f},{y + 5.5:.1f} {x + 12:.1f},{y + 5.5:.1f}"
+    return _path(path, trace["line"])
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:

@@ -61,7 +61,6 @@ def _list(
         "older": older_address(page["next"]),
         "form": make_form(store.traces(limit=CHOICES)["items"], fields),
         "wrong": wrong,
-        "charts": False,
     }
     return render("checks.html", context, request=request, status=status)
 

@@ -74,7 +74,6 @@ class HomePage(WidgetContext):
     recent: list[HistoryRow]
     recipe: str
     token_needed: bool
-    charts: bool
 
 
 FIRST_ANSWERS: WidgetAnswers = {
@@ -192,5 +191,4 @@ def home_page(request: Request, form: RegionForm | None = None) -> HomePage:
         "recent": history_rows(state_of(request).store.recent(limit=8)),
         "recipe": recording_script(str(request.base_url).rstrip("/"), bool(state_of(request).settings.token)),
         "token_needed": bool(state_of(request).settings.token),
-        "charts": False,
     }

@@ -48,7 +48,6 @@ class DevicePage(TypedDict):
     sheet: dict[str, float]
     without_gpu: tuple[tuple[str, bool, str], ...]
     missing_packages: list[str]
-    charts: bool
     suspicion: Mapping[str, object] | None
     asked_every_s: float
 
@@ -77,7 +76,6 @@ def _page(request: Request) -> DevicePage:
         "sheet": sheet,
         "without_gpu": WITHOUT_GPU,
         "missing_packages": sorted(set(DISTRIBUTIONS) - set(host["packages"] or ())),
-        "charts": False,
         "suspicion": _suspicion(state),
         "asked_every_s": state.queue.gpu.again_s,
     }
@@ -108,7 +106,7 @@ def state_now(request: Request) -> Response:
     if wants_json(request):
         return JSONAnswer(reading)
     template = "partials/device/state.html" if is_fragment(request) else "device/device_state.html"
-    return render(template, {"reading": reading, "charts": False}, request=request)
+    return render(template, {"reading": reading}, request=request)
 
 
 @router.post("/device/ceilings")

@@ -51,7 +51,7 @@ def own(request: Request, region_id: str, candidate: Candidate = None) -> Respon
     if wants_json(request):
         return JSONAnswer(kernel_code.to_json(kernel))
     json_address = _json_address(f"/regions/{region_id}/triton.json", candidate)
-    context = {**columns(region, kernel), "charts": False, "json_address": json_address}
+    context = {**columns(region, kernel), "json_address": json_address}
     return render(
         "partials/kernels/columns.html" if is_fragment(request) else "kernel_code.html", context, request=request
     )
@@ -66,7 +66,6 @@ def machine(request: Request, region_id: str, candidate: Candidate = None, devic
         return JSONAnswer(answer)
     context = {
         **own_machine_page(region, kernel, answer, f"/regions/{region_id}/triton"),
-        "charts": False,
         "json_address": _json_address(f"/regions/{region_id}/triton/machine.json", kernel.candidate),
     }
     return render(

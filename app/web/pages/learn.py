@@ -254,7 +254,7 @@ def decisions_page(request: Request) -> Response:
     region, own, answer = _compile_example(request)
     if wants_json(request):
         return JSONAnswer(answer)
-    context = {**own_machine_page(region, own, answer, "/learn/decided"), "charts": False}
+    context = {**own_machine_page(region, own, answer, "/learn/decided")}
     template = "partials/kernels/own_machine.html" if is_fragment(request) else "compiler_decisions.html"
     return render(template, context, request=request)
 

@@ -50,7 +50,6 @@ def devices_page(request: Request, region_id: str, *, device: Device = "") -> Re
         "device_names": device_names(),
         "widened": [r["device"] for r in rows if not r["fitted"]],
         "verdict": verdict_section(region, None, state.settings.rule) if region and chosen else None,
-        "charts": False,
     }
     return render(
         "partials/device/devices.html" if is_fragment(request) else "device/devices.html", context, request=request

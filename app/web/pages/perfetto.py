@@ -34,7 +34,6 @@ def perfetto(request: Request, trace_id: str) -> Response:
         "trace": trace,
         "kept_bytes": stored.stat().st_size if stored else None,
         "has_step": bool(trace.get("timeline")),
-        "charts": False,
     }
     return render("perfetto.html", context, request=request, headers={OPENER: OPENS_WINDOWS})
 

@@ -175,7 +175,6 @@ def history(request: Request, kind: str = "", after: str = "") -> Response:
         "recent": history_rows(items),
         "kind": kind,
         "next": following,
-        "charts": False,
         "json_address": "/history.json" + (f"?kind={kind}" if kind else ""),
     }
     return render("history.html", context, request=request)
@@ -236,11 +235,11 @@ def api(request: Request) -> Response:
     """The calls, each with a curl command that can be copied and run."""
     settings = state_of(request).settings
     base = f"http://{settings.host}:{settings.port}"
-    return render("api.html", {"calls": calls(base), "charts": False}, request=request)
+    return render("api.html", {"calls": calls(base)}, request=request)
 
 
 @router.get("/sign-in")
 @declare(Access.OPEN)
 def sign_in(request: Request, failed: int = 0, next: str = "/") -> Response:
     """Where a browser gives the server's token."""
-    return render("sign_in.html", {"failed": bool(failed), "next": next, "charts": False}, request=request)
+    return render("sign_in.html", {"failed": bool(failed), "next": next}, request=request)

@@ -528,7 +528,7 @@ def machine(request: Request, region_id: str, mode: str, kernel: str) -> Respons
     answer = regions.kernel_machine(state_of(request), region_id, mode, kernel)
     if wants_json(request):
         return JSONAnswer(answer)
-    context = {**machine_page(answer), "region_name": find_region(request, region_id)["name"], "charts": False}
+    context = {**machine_page(answer), "region_name": find_region(request, region_id)["name"]}
     template = "partials/kernels/machine.html" if is_fragment(request) else "machine.html"
     return render(template, context, request=request)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from app.objects.region import Region, RegionBody
@@ -18,12 +19,13 @@ from app.requests.archived_evidence import recorded_devices
 from app.requests.state import state_of
 from app.requests.trace_oracle import progress_of, with_progress
 from app.web.pages.common import missing
+from app.web.pages.news import HOLD_S, until_parts
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
 from app.web.views.oracle_line import describe_oracle, newly_asked
-from app.web.views.reading import describe_progress, has_parts, newly_advised
+from app.web.views.reading import ADVISING, describe_progress, has_parts, newly_advised
 from app.web.views.region_csv import regions_csv
 from app.web.views.region_list import ListedRegion, View, evidence_level, parse_view, write_query
 from app.web.views.trace_page import (
@@ -105,13 +107,24 @@ def regions_table(request: Request, trace_id: str) -> Response:
 
 @router.get("/traces/{trace_id}/reading")
 @declare(Access.COMPUTE)
-def read_on(
-    request: Request, trace_id: str, shown: str = "", waiting: Annotated[list[str] | None, Query()] = None
+async def read_on(
+    request: Request,
+    trace_id: str,
+    shown: str = "",
+    waiting: Annotated[list[str] | None, Query()] = None,
+    hold: Annotated[float, Query(ge=0.0, le=HOLD_S)] = 0.0,
 ) -> Response:
     """What has come for the page of a trace that is being read, after its last answer: 204 where nothing has.
 
-    shown: how far the page is (`ReadingProgress.state`); waiting: positions of the regions listed without advice.
+    shown: how far the page is (`ReadingProgress.state`); waiting: positions of the regions listed without advice;
+    hold: seconds that the answer to a page without the parts may wait for them.
     """
+    if is_fragment(request) and hold:
+        await until_parts(state_of(request), trace_id, shown, hold)
+    return await run_in_threadpool(_read_on, request, trace_id, shown, waiting or ())
+
+
+def _read_on(request: Request, trace_id: str, shown: str, waiting: Sequence[str]) -> Response:
     now = state_of(request).store.reading(trace_id)
     if not is_fragment(request):
         if now is None:
@@ -146,14 +159,13 @@ def read_on(
         stored = _find_trace(request, trace_id)
         context |= {"trace": stored, "listed_again": True, **_regions_part(request, stored, view, None)}
     else:
-        context["cells"] = _advise_regions(request, trace_id, newly_advised(waiting or (), now), now["step_time_us"])
+        context["cells"] = _advise_regions(request, trace_id, newly_advised(waiting, now), now["step_time_us"])
     return render("partials/trace/news.html", context, request=request)
 
 
 NOTHING_YET: TraceProgress = {
     "status": "reading", "ahead": None, "parts": False, "step_time_us": None, "regions": 0, "advised": [],
 }  # fmt: skip
-ADVISING = "advising-"
 
 
 def _advise_regions(request: Request, trace_id: str, places: list[int], step_us: float | None) -> list[ListedRegion]:

@@ -61,11 +61,11 @@ def _is_data(path: str) -> bool:
 
 
 def tag_of(body: bytes) -> str:
-    """A strong tag: the same for the same bytes."""
-    return f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+    """The same for the same bytes, and weak, because they may be sent compressed (app.web.server.compression)."""
+    return f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
 
 
 def is_known(tag: str, if_none_match: str) -> bool:
     """Whether If-None-Match names the tag; compared weakly, as for GET."""
     tags = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
-    return tag in tags or "*" in tags
+    return tag.removeprefix("W/") in tags or "*" in tags

@@ -71,7 +71,6 @@ class CheckPage(TypedDict):
     assertions: list[JudgedAssertion]
     reports: list[tuple[str, str]]
     when: str
-    charts: bool
 
 
 class CheckRow(CheckSummary):
@@ -105,7 +104,6 @@ def check_page(check: Check) -> CheckPage:
         "assertions": [{**a, "words": OUTCOMES[a["outcome"]], "options_text": options(a)} for a in check["assertions"]],
         "reports": [(FORMATS[name].suffix, words) for name, words in REPORTS.items()] if done else [],
         "when": format_time(check["created_at"]),
-        "charts": False,
     }
 
 

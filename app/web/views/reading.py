@@ -8,6 +8,9 @@ from typing import TypedDict
 from app.objects.trace import Trace, TraceBody, TraceProgress
 from app.units import count
 
+ADVISING = "advising-"
+"""How a page's `state` begins once it shows the trace's parts; behind it the number of regions that have advice."""
+
 
 class ReadingProgress(TypedDict):
     """Context of partials/trace/progress.html.
@@ -45,7 +48,7 @@ def describe_progress(progress: TraceProgress) -> ReadingProgress:
     if progress["parts"]:
         said = f"The step and its {count(of, 'region')} are here; advice is coming."
         words = f"Advice on {_count_of(advised, of)}"
-        return {"state": f"advising-{advised}", "words": words, "said": said, "fraction": advised / of if of else None}
+        return {"state": f"{ADVISING}{advised}", "words": words, "said": said, "fraction": advised / of if of else None}
     if ahead is not None:
         words = f"{count(ahead, 'trace')} before it" if ahead else "Next in line"
         return {"state": f"waiting-{ahead}", "words": words, "said": "Waiting for its turn.", "fraction": None}

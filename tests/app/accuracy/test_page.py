@@ -39,7 +39,7 @@ def test_the_page_shows_every_policy_and_every_record_as_tables(client: httpx.Cl
         assert f"<td>{row[1]}</td>" in page
     for claim in held["claims"]:
         assert claim["claim"] in page
-    assert page.count("data-figure=") >= 3
+    assert page.count('<svg class="drawn wide"') >= 3
 
 
 def test_the_twin_is_what_is_committed(client: httpx.Client) -> None:

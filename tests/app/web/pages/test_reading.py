@@ -128,7 +128,7 @@ def test_an_upload_waits_for_no_reader(
     path = answer.headers["location"]
     assert (answer.status_code, path.startswith("/traces/"), waited) == (303, True, [])
     page = server.client.get(path, headers=PAGE).text
-    assert 'hx-get="' + path + '/reading"' in page
+    assert 'hx-get="' + path + "/reading?hold=" in page
     assert '<meta http-equiv="refresh"' in page, "it goes on without a script"
     for trace in server.client.get("/api/v1/traces").json()["items"]:
         if trace["id"] != first.id:

@@ -21,7 +21,7 @@ TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "app" /
     "recorded": next(r for r in record_store.records() if r["name"].startswith("pointwise chain"))["region"],
 }
 
-FIGURE = re.compile(r'<data data-figure="([^"]+)" value="([^"]+)">([^<]+)</data>')
+FIGURE = re.compile(r'<data data-quantity="([^"]+)" value="([^"]+)">([^<]+)</data>')
 SHOWN_AS = {"region_speedup": factor, "step_speedup": factor, "share_of_step": share}
 """Figures that are no times."""
 

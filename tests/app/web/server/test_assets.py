@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 STATIC = ROOT / "static"
 VENDOR = STATIC / "vendor"
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
-OWN = [*TEMPLATES, STATIC / "app.js", STATIC / "theme.js", STATIC / "app.css"]
+OWN = [*TEMPLATES, *sorted(STATIC.glob("*.js")), STATIC / "app.css"]
 
 LOCK = json.loads((VENDOR / "LOCK.json").read_text())
 

@@ -64,7 +64,8 @@ def test_every_get_of_the_api_has_a_tag_and_is_304_to_who_has_it(real: Serving, 
         tag = first.headers["etag"]
         assert first.status_code == 200
         assert first.headers["cache-control"] == "private, no-cache"
-        for asked in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+        assert tag.startswith('W/"'), "the same bytes may be sent compressed"
+        for asked in (tag, tag.removeprefix("W/"), f'"x", {tag}', "*"):
             again = real.client.get(path, headers={"If-None-Match": asked})
             assert (again.status_code, again.content) == (304, b""), path
             assert again.headers["etag"] == tag

@@ -23,7 +23,7 @@ def test_a_record_of_the_archive_names_its_device_and_day() -> None:
     )
     assert "from elsewhere: NVIDIA H200, 2026-11-21" in page
     assert "measured here" not in page
-    assert "data-figure" in page
+    assert 'class="plot"><svg' in page
     other = {**record, "archived": {"file": "x.json", "match": "other-sizes"}}
     assert "Measured on H200 at other sizes: agrees" in rendered(
         "nearest", nearest=other, nearest_chart=None, nearest_rows=[]
@@ -42,7 +42,7 @@ def test_a_host_without_a_gpu_says_unmeasured_and_shows_no_time() -> None:
     assert "<h2>Unmeasured</h2>" in page
     assert "unmeasured: no GPU" in page
     assert "Device time" not in page
-    assert "data-figure" not in page
+    assert 'class="plot"' not in page
 
 
 @pytest.mark.parametrize(("device", "measured"), [("NVIDIA H200", 3), ("NVIDIA A100-SXM4-80GB", 0)])

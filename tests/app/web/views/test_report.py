@@ -71,7 +71,7 @@ def test_a_trace_with_every_regions_advice_in_one_file(trace: dict[str, Any]) ->
         assert without_figures(found["advice"]["headline"].replace("`", "")) in seen.text
         for line in (found["text"] or "").splitlines():
             assert line in seen.text
-    assert page.count('<svg class="drawn"') == 1
+    assert page.count('<svg class="drawn wide"') == 1
     assert page.count('<div class="lane"') == len(trace["timeline"]["streams"]) and 'id="where"' in page
 
 
@@ -84,7 +84,7 @@ def test_a_region_with_its_charts_and_criteria_in_one_file(region: dict[str, Any
         )
     figures = re.findall(r"<figure class=\"chart.*?</figure>", page, re.S)
     assert len(figures) >= 3
-    assert all('<svg class="drawn"' in f and "<table" in f for f in figures)
+    assert all('<svg class="drawn wide"' in f and "<table" in f for f in figures)
 
 
 def test_names_with_markup_stay_text(trace: dict[str, Any], region: dict[str, Any]) -> None:
