@@ -18,6 +18,7 @@ from app.web.charts import effort
 from app.web.charts.figure import show_hidden
 from app.web.charts.svg import drawing
 from app.web.server.assets import asset, folder
+from app.web.server.vocabulary_version import vocabulary_address
 from kernels.measure.outcome import by_wall
 
 TEMPLATES = folder("templates")
@@ -73,6 +74,7 @@ def environment() -> Environment:
     }
     env.globals |= {
         "asset": asset,
+        "vocabulary_address": vocabulary_address,
         "tool_labels": labels.TOOL_LABELS,
         "outcome_labels": labels.OUTCOME_LABELS,
         "agreement": labels.AGREEMENT,

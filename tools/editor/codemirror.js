@@ -12,6 +12,6 @@ StyleModule.mount = (root, modules) => {
 export { Compartment, EditorState, Prec, RangeSetBuilder, StateEffect, StateField } from "@codemirror/state";
 export { Decoration, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 export { HighlightStyle, StreamLanguage, bracketMatching, syntaxHighlighting } from "@codemirror/language";
-export { autocompletion, completionStatus } from "@codemirror/autocomplete";
+export { acceptCompletion, autocompletion, completionStatus } from "@codemirror/autocomplete";
 export { history, historyKeymap, standardKeymap } from "@codemirror/commands";
 export { tags } from "@lezer/highlight";

@@ -13,6 +13,8 @@ from starlette.types import Scope
 
 WEB = Path(__file__).resolve().parent.parent
 YEAR_S = 365 * 24 * 3600
+KEPT_FOR_EVER = f"public, max-age={YEAR_S}, immutable"
+"""Cache-Control of what its address names by content."""
 
 
 def folder(name: str) -> Path:
@@ -42,5 +44,5 @@ class Assets(StaticFiles):
     ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
         by_hash = scope["query_string"].startswith(b"v=")
-        response.headers["Cache-Control"] = f"public, max-age={YEAR_S}, immutable" if by_hash else "no-cache"
+        response.headers["Cache-Control"] = KEPT_FOR_EVER if by_hash else "no-cache"
         return response
