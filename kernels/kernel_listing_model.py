@@ -19,7 +19,7 @@ class Own:
     """candidate: its fixed name, "" where there is none and `reason` says why. call: what the user writes.
 
     source: the kernel's text; of a kernel with a file of its own the jit functions that its tuner chooses among.
-    others: further Triton candidates that would do. parts: the source by kernel; of a kernel with a file of its own, one.
+    others: further Triton candidates that would do. parts: the source by kernel, all of it where it is one file.
     """
 
     candidate: str = ""

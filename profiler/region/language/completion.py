@@ -46,7 +46,7 @@ def completion() -> Vocabulary:
 
 
 def _name(name: str, target: Target) -> Name:
-    """By the first way to call it; an in-place method is of the kind of its operation. A schema's `self` is an input."""
+    """By the first way to call it, whose `self` is an input; an in-place method is of the kind of its operation."""
     ways = signatures(target)
     arguments = str(ways[0]) if ways else ""
     return name, re.sub(r"^\(self\b", "(input", arguments), KINDS.get(name) or KINDS.get(name.removesuffix("_"), "")
@@ -55,4 +55,4 @@ def _name(name: str, target: Target) -> Name:
 def _method(name: str) -> Name:
     """Without `self`, which stands before the dot."""
     _, arguments, kind = _name(name, name)
-    return name, re.sub(r"^\(input(, )?", "(", arguments), kind
+    return name, re.sub(r"^\(input\b(, )?", "(", arguments), kind
