@@ -184,7 +184,7 @@
     const extensions = [
       CodeMirror.lineNumbers(), CodeMirror.history(), CodeMirror.bracketMatching(), CodeMirror.highlightActiveLine(),
       languageOf(known), CodeMirror.syntaxHighlighting(colours()), EditorView.lineWrapping, EditorState.tabSize.of(4),
-      CodeMirror.autocompletion({ override: known ? [completionsOf(known)] : [], icons: false, maxRenderedOptions: 60 }),
+      CodeMirror.autocompletion({ override: known ? [completionsOf(known)] : [], icons: false, maxRenderedOptions: 12 }),
       problems, field(effects.linked), Prec.highest(keymap.of([accepting])),
       keymap.of([...CodeMirror.historyKeymap, ...CodeMirror.standardKeymap]),
       EditorView.contentAttributes.compute([problems], (state) => (
@@ -235,7 +235,11 @@
       if (area.value !== now) view.dispatch({ changes: { from: 0, to: now.length, insert: area.value } });
     });
     const hovered = (line) => area.dispatchEvent(new CustomEvent("editor:line", { bubbles: true, detail: { line, by: "pointer" } }));
+    let place = "";
     view.contentDOM.addEventListener("mousemove", (event) => {
+      const now = `${event.screenX} ${event.screenY}`;
+      if (now === place) return; // the page moved, not the pointer
+      place = now;
       const at = view.posAtCoords({ x: event.clientX, y: event.clientY });
       hovered(at === null ? 0 : view.state.doc.lineAt(at).number);
     });

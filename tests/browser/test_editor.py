@@ -1,4 +1,4 @@
-"""The editor of a region's text: colours, completion, errors in place, answers that are another text's, linked lines."""
+"""The editor of a region's text: colours, completion, errors in place, answers of another text, linked lines."""
 
 from __future__ import annotations
 
@@ -209,7 +209,9 @@ def test_a_short_link_is_made_in_place_and_opens_elsewhere(open_page: Open, regi
 
 
 def test_without_scripts_the_textarea_is_typed_into_and_sent(open_page: Open, region: str) -> None:
-    page = open_page(java_script_enabled=False).page
+    watched = open_page(java_script_enabled=False)
+    watched.expected = (422,)
+    page = watched.page
     page.goto(region)
     area = page.locator("#text")
     assert area.bounding_box()["height"] > 100  # type: ignore[index]
