@@ -68,7 +68,7 @@ def code_change(title: str, before: str | None, after: str | None) -> CodeChange
 
 
 def _differences(before: str, after: str) -> Iterator[ChangedLine]:
-    found = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="")
-    for number, line in enumerate(found):
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="")
+    for number, line in enumerate(lines):
         if number >= 2:  # the first two name files
             yield {"change": SIGNS.get(line[:1], "same"), "text": line}
