@@ -69,8 +69,8 @@ class Settings(BaseSettings):
     keep_days: float = Field(
         default=0.0,
         ge=0,
-        description="Traces, regions that were written down and checks are removed after so many days; 0 = kept."
-        " Validations are kept.",
+        description="Traces, regions that were written down, checks and short links are removed after so many days;"
+        " 0 = kept. Validations are kept.",
     )
     keep_logs_days: float = Field(
         default=30.0,

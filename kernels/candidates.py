@@ -12,6 +12,7 @@ from kernels.baselines import Runner, with_gradients
 from kernels.codegen.index import Unsupported
 from kernels.hand_written import WRITTEN, Written, matches, roles_of, taken, written
 from kernels.host import Host
+from kernels.kernel_listing_model import Part
 from kernels.libraries import Cover, coverage
 from kernels.libraries.fits import rest_of
 from profiler.region.graph.lowering import Graph, lower, without_grad, written_alone
@@ -28,7 +29,7 @@ NO_ADAPTER = "not measured here: no adapter"
 class Candidate:
     """One runnable implementation of a region. reason: why it is not available, "" where it is.
 
-    call: what the user would write. source: the kernel's whole text, where it was generated.
+    call: what the user would write. source: the kernel's whole text, where it was generated; kernels: by kernel.
     on_request: measured only where it was advised or asked for by name. untried: it is not available because nothing
     here can try it, which says nothing against it. part: the operations whose place it takes; None for all of them, and
     for what has no one place.
@@ -44,6 +45,7 @@ class Candidate:
     on_request: bool = False
     untried: bool = False
     part: frozenset[str] | None = None
+    kernels: tuple[Part, ...] = ()
 
 
 def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
@@ -121,7 +123,8 @@ def _generated(graph: Graph) -> Candidate:
     kept = f"; aten: {', '.join(dict.fromkeys(result.kept))}" if result.kept else ""
     count = len(result.sources)
     call = f"{count} kernel{'s' if count > 1 else ''}: {', '.join(s.kernel for s in result.sources)}{kept}"
-    return Candidate(GENERATED, "triton", call, note, True, "", result.text)
+    kernels = tuple(Part(s.kernel, s.text, s.lines) for s in result.sources)
+    return Candidate(GENERATED, "triton", call, note, True, "", result.text, kernels=kernels)
 
 
 def build(name: str, region: Region, binding: Mapping[str, int] | None, device: str) -> Runner:

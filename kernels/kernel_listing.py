@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 import msgspec
@@ -15,8 +15,8 @@ import torch
 from kernels.candidates import Candidate, build, candidates
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
-from kernels.kernel_listing_model import Own
-from profiler.region.graph.lowering import lower
+from kernels.kernel_listing_model import Own, Part
+from profiler.region.graph.lowering import Graph, lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 
@@ -37,8 +37,8 @@ def own(
     validation: as the API has it. Raises RegionError for a text that cannot be read, KeyError for a candidate that does
     not fit the region.
     """
-    region = parse(text)
-    offered = [c for c in candidates(lower(region, sizes), Host()) if c.tool == "triton"]
+    graph = lower(parse(text), sizes)
+    offered = [c for c in candidates(graph, Host()) if c.tool == "triton"]
     able = {c.name: c for c in offered if c.available}
     order = _order(able, validation)
     if candidate is not None and candidate not in able:
@@ -48,7 +48,14 @@ def own(
         return Own(reason="; ".join(f"{c.name}: {c.reason}" for c in offered) or "no Triton kernel fits this region")
     chosen = able[name]
     source = chosen.source or _functions(name)
-    return Own(name, chosen.call, source, tuple(n for n in order if n != name))
+    parts = chosen.kernels or (Part(name, source, _lines_of(graph, chosen.part)),)
+    return Own(name, chosen.call, source, tuple(n for n in order if n != name), parts=parts)
+
+
+def _lines_of(graph: Graph, part: Collection[str] | None) -> tuple[int, ...]:
+    """The lines of the region's text that operations are from; of all of them where `part` is None."""
+    written = {o.line for o in graph.operations if part is None or o.name in part}
+    return tuple(sorted(written - {0}))
 
 
 class _Time(msgspec.Struct):

@@ -33,6 +33,7 @@ from app.analysis.questions import (
     Question,
     ReplayRequest,
     Request,
+    VocabularyRequest,
 )
 from app.atlas import shipped, user_atlas
 from app.lru_cache import Recent
@@ -144,6 +145,10 @@ def answer(request: AnyRequest, thresholds: Thresholds) -> object:
             from app.analysis.candidates import known_names
 
             return _check_type(request, list(known_names()))
+        case VocabularyRequest():
+            from profiler.region.language.completion import completion
+
+            return _check_type(request, completion())
         case _:
             assert_never(request)
 

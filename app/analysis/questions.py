@@ -20,6 +20,7 @@ from app.analysis.service import Outline
 from kernels.kernel_listing_model import Own
 from kernels.starter_kit.model import Kit
 from profiler.oracle.serialization import from_dict, recompiles_from_dict, recompiles_to_dict, to_message
+from profiler.region.language.completion_model import Vocabulary
 
 if TYPE_CHECKING:
     from app.objects.advice import Advice, DeviceAdvice
@@ -139,6 +140,10 @@ class CandidatesRequest(Request[list[str]], frozen=True, tag="candidates"):
     """Every candidate's name, whatever the region."""
 
 
+class VocabularyRequest(Request[Vocabulary], frozen=True, tag="vocabulary"):
+    """Every name of the region language, for the editor."""
+
+
 AnyRequest = (
     OutlineRequest
     | DecideRequest
@@ -148,4 +153,5 @@ AnyRequest = (
     | OwnRequest
     | ReplayRequest
     | CandidatesRequest
+    | VocabularyRequest
 )

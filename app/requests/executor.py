@@ -32,6 +32,7 @@ from app.analysis.questions import (
     Question,
     ReplayRequest,
     Request,
+    VocabularyRequest,
 )
 from app.analysis.service import Outline, ask_oracle, recall_oracle
 from app.errors import Problem
@@ -47,6 +48,7 @@ from profiler.child.limits import Limits
 from profiler.child.pool import FailedError, Failure, Pool
 from profiler.child.template import START_S, Template
 from profiler.oracle.process import Oracle, UnansweredError
+from profiler.region.language.completion_model import Vocabulary
 
 log = logging.getLogger("tritonworthy.executor")
 
@@ -227,6 +229,14 @@ class Executor:
             known = msgspec.json.encode(self._ask(CandidatesRequest()))
             self.recent.put("candidates", known)
         return tuple(msgspec.json.decode(known))
+
+    def vocabulary(self) -> Vocabulary:
+        """Every name of the region language."""
+        known = self.recent.get("vocabulary")
+        if known is None:
+            known = msgspec.json.encode(self._ask(VocabularyRequest()))
+            self.recent.put("vocabulary", known)
+        return msgspec.json.decode(known, type=Vocabulary)
 
     # --- the widget
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest step of app/storage/migrations."""
 
 VERSION = 2
@@ -102,6 +102,17 @@ landscapes = sa.Table(
     sa.Column("binding", sa.JSON, nullable=False),
     sa.Column("body", sa.JSON(none_as_null=True)),  # the API's landscape, once there is one
     sa.Index("landscapes_of_validation", "validation_id", "created_at"),
+)
+
+# A region's text with its form, by a hash of both: what a short address stands for. Nothing refers to it.
+links = sa.Table(
+    "links",
+    metadata,
+    sa.Column("id", Word(64), primary_key=True),  # the first characters of the digest, as many as it takes
+    sa.Column("digest", Word(64), nullable=False),  # all of it
+    sa.Column("created_at", Word(32), nullable=False),  # or asked for again: kept from then on
+    sa.Column("body", sa.JSON, nullable=False),  # app.objects.link.LinkFields
+    sa.Index("links_newest", "created_at"),
 )
 
 checks = sa.Table(

@@ -19,6 +19,7 @@ from app.web.charts.figure import show_hidden
 from app.web.charts.svg import can_draw, drawing, drawings
 from app.web.charts.timed import advised_candidate
 from app.web.server.assets import asset, folder
+from app.web.server.vocabulary_version import vocabulary_address
 from kernels.measure.outcome import by_wall
 
 TEMPLATES = folder("templates")
@@ -77,6 +78,7 @@ def environment() -> Environment:
     env.tests["drawable"] = can_draw
     env.globals |= {
         "asset": asset,
+        "vocabulary_address": vocabulary_address,
         "tool_labels": labels.TOOL_LABELS,
         "outcome_labels": labels.OUTCOME_LABELS,
         "agreement": labels.AGREEMENT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch.fx
 
@@ -77,7 +77,8 @@ class Pieces:
         kernel = "generated_" + "_".join(short or ["kernel"])
         by_name = {name: node for node, name in self.names.items()}
         stored = tuple(by_name[s.name] for s in made.stores)
-        return Piece(files.write(made, ", ".join(dict.fromkeys(labels)), kernel, self.lines, shape), stored)
+        source = files.write(made, ", ".join(dict.fromkeys(labels)), kernel, self.lines, shape)
+        return Piece(replace(source, lines=_lines_of(nodes)), stored)
 
     def scatter(self, node: torch.fx.Node, steps: Sequence[torch.fx.Node]) -> Piece:
         """One kernel for a scatter and the steps in front of it. Raises Unsupported with the reason."""
@@ -126,6 +127,12 @@ class Pieces:
             else:
                 raise reason
         return done
+
+
+def _lines_of(nodes: Sequence[torch.fx.Node]) -> tuple[int, ...]:
+    """The lines of the region's text that nodes are from; what autograd adds is from none."""
+    written = {int((node.meta.get("custom") or {}).get("line", 0)) for node in nodes}
+    return tuple(sorted(written - {0}))
 
 
 def _told(steps: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:

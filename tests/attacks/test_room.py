@@ -21,6 +21,7 @@ import pytest
 from app.main import create_app
 from app.rate_limit import Rates, client_name
 from app.settings import Settings
+from app.storage import links
 from app.web.server import retention
 from tests.app.storage.validations import add_validation
 from tests.app.web.conftest import serving
@@ -148,6 +149,10 @@ def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
     with serving(tmp_path, "trace", keep_days=10, keep_logs_days=3) as web:
         trace = web.client.post("/api/v1/traces?wait=20", content=good()).json()
         region = web.state.store.add_region({"name": "written", "text": REGION, "advice": {}})
+        link = links.put(
+            web.state.store.database,
+            {"region": REGION, "share_of_step": None, "calls_per_step": 1.0, "device": None},
+        )
         validation = add_validation(
             web.state.store, name="ours", region=REGION, region_id=None, request={"region": REGION}, cap=8
         )[0]
@@ -169,7 +174,8 @@ def test_retention_removes_what_is_old_and_nothing_else(tmp_path: Path) -> None:
         assert "event: done" in stream and "event: progress" not in stream
         assert trace["id"] in web.files()
         found = retention.sweep(web.state, now + 11 * DAY_S)
-        assert (found.traces, found.regions) == (1, 1)
+        assert (found.traces, found.regions, found.links) == (1, 1, 1)
+        assert web.client.get(f"/api/v1/links/{link}").status_code == 404
         assert web.files() == []
         assert web.client.get(f"/api/v1/traces/{trace['id']}").status_code == 404
         assert web.client.get(f"/api/v1/regions/{region}").status_code == 404

@@ -198,7 +198,8 @@ def test_a_mistake_is_shown_under_the_text_and_the_last_analysis_stays(open_page
     assert page.locator("#verdict .from-to").inner_text() == before
     under = page.evaluate(
         """() => { const box = (s) => document.querySelector(s).getBoundingClientRect();
-        return box("#region-error").top - box("#text").bottom; }"""
+        const text = document.querySelector(".cm-editor") ? ".cm-editor" : "#text";
+        return box("#region-error").top - box(text).bottom; }"""
     )
     assert 0 <= under < 24
     edited(page, EXAMPLE.replace("8192, 4096", "64, 4096").replace("8192, 16384", "64, 16384"))

@@ -54,11 +54,12 @@ def furnish(url: str) -> dict[str, list[str]]:
                 if job["state"] in ("failed", "cancelled") or time.monotonic() > deadline:
                     raise RuntimeError(f"a job did not end well: {job}")
                 time.sleep(0.2)
+        links = [_good(client.post("/links", json={"region": REGION}))["id"]]
         regions = [r["id"] for r in _good(client.get(f"/traces/{trace['id']}"))["regions"]]
     records = [str(record["id"]) for record in record_store.records()][:3]
     return {
         "trace_id": [trace["id"]], "region_id": regions[:5], "validation_id": records, "check_id": [check["id"]],
-        "job_id": [trace["id"], check["id"]],
+        "job_id": [trace["id"], check["id"]], "link_id": links,
     }  # fmt: skip
 
 

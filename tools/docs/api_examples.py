@@ -61,6 +61,8 @@ def list_requests(ids: dict[str, list[str]], kernel: str, measured: str) -> list
         ("GET", f"{v1}/regions/{{region_id}}/kinds", {"ids": of_region}),
         ("GET", f"{v1}/regions/{{region_id}}/kernels/{{kernel}}", {"ids": {**of_region, "kernel": kernel}}),
         ("POST", f"{v1}/advice", {"json": {"widget": WIDGET}}),
+        ("POST", f"{v1}/links", {"json": {"region": REGION, "share_of_step": 0.2}}),
+        ("GET", f"{v1}/links/{{link_id}}", {"ids": {"link_id": ids["link_id"][-1]}}),
         ("POST", f"{v1}/validations", {"json": {"region": REGION, "candidates": ["eager", "compile"]}}),
         ("GET", f"{v1}/validations", {"params": {"limit": 1}}),
         ("GET", f"{v1}/validations/{{validation_id}}", {"ids": of_record}),

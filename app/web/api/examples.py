@@ -104,6 +104,21 @@ def calls(base: str) -> tuple[Call, ...]:
         ),
         Call(
             "POST",
+            "/api/v1/links",
+            "A short address for a region",
+            "curl -H 'Content-Type: application/json' -d "
+            f'\'{{"region": "{_REGION}", "share_of_step": 0.2}}\' \'{api}/links\'',
+            "id, path (/r/ID, its page), region, share_of_step, calls_per_step, device; the same text has the same one",
+        ),
+        Call(
+            "GET",
+            "/api/v1/links/{id}",
+            "What a short address stands for",
+            f"curl '{api}/links/LINK_ID'",
+            "as above",
+        ),
+        Call(
+            "POST",
             "/api/v1/validations",
             "Measure the candidates of a region",
             f"curl -H 'Content-Type: application/json' -d '{{\"region\": \"{_REGION}\"}}' '{api}/validations'",

@@ -162,11 +162,12 @@ def _forms(document: Json) -> None:
         for option in schemas["ValidationRequest"]["properties"][field]["anyOf"]:
             if option.get("type") == "array":
                 option |= bounds
-    for name in ("AdviceRequest", "ValidationRequest"):
+    for name in ("AdviceRequest", "ValidationRequest", "LinkRequest"):
         for key, kind in FORMATS.items():
             for option in schemas[name]["properties"].get(key, {}).get("anyOf", []):
                 if option.get("type") == "string":
                     option["format"] = kind
+    schemas["LinkRequest"]["properties"]["region"]["format"] = "region"
     check = paths["/api/v1/checks"]["post"]["requestBody"]["content"]
     asked = check["application/json"]["schema"]
     asked["properties"]["check"] = check_schema()

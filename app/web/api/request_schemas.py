@@ -69,6 +69,15 @@ class AdviceRequest(Request):
         return self
 
 
+class LinkRequest(Request):
+    """A region's text, and how it is used, to have a short address."""
+
+    region: Text
+    share_of_step: Share | None = None
+    calls_per_step: Count = 1.0
+    device: Name | None = None
+
+
 class ValidationRequest(Request):
     """A region to measure, by text or id. shapes: sizes by symbol, and `calls` per step.
 

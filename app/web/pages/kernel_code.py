@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from app.objects.record import ArchiveRecord, Validation
@@ -17,6 +17,7 @@ from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
+from app.web.views.code_changes import code_change, inductor_code, own_code
 from app.web.views.compiled_kernels import columns, own_machine_page
 
 if TYPE_CHECKING:
@@ -38,6 +39,32 @@ def _find_kernel(request: Request, region_id: str, candidate: str | None) -> tup
         if recorded is not None and recorded["archived"].get("match") != "other-sizes":
             evidence = recorded
     return region, kernel_code.own_of(state_of(request), region, candidate, evidence)
+
+
+@router.post("/region/changes")
+@declare(Access.WORK)
+def changes(
+    request: Request,
+    text: Annotated[str, Form()] = "",
+    before: Annotated[str, Form()] = "",
+    device: Annotated[str, Form()] = "",
+) -> Response:
+    """What an edit changed in the code that Inductor and this app write.
+
+    before: the text that the page was opened with. Inductor is not asked: its part is there where it has answered both.
+    """
+    if not before.strip() or before.split() == text.split():
+        return Response(status_code=204)
+    state = state_of(request)
+    one, other = (regions.preview_region(state, t, device=device or None, oracle_timeout_s=0.0) for t in (before, text))
+    ours = [own_code(kernel_code.own_of(state, region)) for region in (one, other)]
+    context = {
+        "changes": [
+            code_change("torch.compile, by Inductor", inductor_code(one), inductor_code(other)),
+            code_change("This app's Triton", *ours),
+        ]
+    }
+    return render("partials/kernels/code_changes.html", context, request=request)
 
 
 def _json_address(path: str, candidate: str | None) -> str:

@@ -83,7 +83,7 @@ class Evidence(EvidenceCharts, measured_devices.Section, total=False):
     compiled: list[CompiledMode]
 
 
-def _workload(form: Mapping[str, str]) -> Workload:
+def read_workload(form: Mapping[str, str]) -> Workload:
     """What the form's other fields say about the region's use."""
     return {
         "share_of_step": parse_number(form.get("share_percent"), 0.01),
@@ -108,7 +108,7 @@ def save_region(
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     oracle = {"oracle_timeout_s": ANSWERED_BEFORE_S} if is_fragment(request) else {}
     try:
-        region = regions.submit_region(state_of(request), text, **_workload(form), **oracle)
+        region = regions.submit_region(state_of(request), text, **read_workload(form), **oracle)
     except Problem as problem:
         if is_fragment(request) or not problem.extra.get("line"):
             raise
@@ -139,7 +139,7 @@ def preview_region(
     Evidence stays only where the text is still the stored one, or that of the validation on the page, which is `job`.
     """
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    region = regions.preview_region(state_of(request), text, oracle_timeout_s=ANSWERED_BEFORE_S, **_workload(form))
+    region = regions.preview_region(state_of(request), text, oracle_timeout_s=ANSWERED_BEFORE_S, **read_workload(form))
     validation_id = job[0] if job else ""
     context = {**_edit_context(request, form, region, region_id, validation_id), "job": validation_id}
     tabs = _tabs(context, tab, text)
@@ -161,7 +161,7 @@ def predict_text(
 ) -> Response:
     """Ask what torch.compile would make of an edited text: what its page does by itself. Nothing is kept."""
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    region = regions.preview_region(state_of(request), text, **_workload(form))
+    region = regions.preview_region(state_of(request), text, **read_workload(form))
     if not is_fragment(request):
         return RedirectResponse(f"{_carrying_address(form)}&oracle=wait&tab=compiler#oracle", 303)
     context = _edit_context(request, form, region, region_id)
@@ -193,6 +193,7 @@ def _edit_context(
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
         "edited": stored is None,
+        "compares_code": stored is None and is_fragment(request),
         "permalink": f"/regions/{stored['id']}" if stored and same and _has_same_use(stored, region) else carried,
         "oracle_on": regions.oracle_is_on(state_of(request)),
         "machine_id": region_id if same and stored and stored.get("oracle") else None,
@@ -293,7 +294,6 @@ def _page(request: Request, region: Region, tab: str = "") -> dict[str, object]:
         **_form_context(request, region),
         **without,
         "permalink": f"/regions/{region['id']}",
-        "charts": False,
     }
     return {**context, **_tabs(context, tab)}
 
@@ -346,16 +346,37 @@ def _form_context(request: Request, region: RegionBody) -> FormContext:
 # ------------------------------------------------------------------------------------ a region that its address carries
 
 
-def _read_address(
-    request: Request, text: str, share_percent: str, calls_per_step: str, device: str, oracle_timeout_s: float | None
-) -> tuple[dict[str, str], RegionBody]:
-    """The fields that the address has, and the region of them. Nothing is kept."""
-    fields = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    fields = {name: value for name, value in fields.items() if value.strip()}
-    region = regions.preview_region(
-        state_of(request), text, oracle_timeout_s=oracle_timeout_s, **_workload({"share_percent": "", **fields})
+def _read_carried(request: Request, fields: Mapping[str, str], oracle_timeout_s: float | None) -> RegionBody:
+    """The region of the form's fields. Nothing is kept."""
+    return regions.preview_region(
+        state_of(request), fields["text"], oracle_timeout_s=oracle_timeout_s, **read_workload(fields)
     )
-    return fields, region
+
+
+def carried_json(request: Request, fields: Mapping[str, str]) -> Response:
+    """The API's object of a region that is stored nowhere, without an id. fields: the form's."""
+    return JSONAnswer(_read_carried(request, fields, CARRIED_ORACLE_S))
+
+
+def carried_page(
+    request: Request, fields: Mapping[str, str], *, oracle: str, tab: str, permalink: str, json_address: str
+) -> Response:
+    """The page of a region that is stored nowhere. tab: that is open; permalink: of this page."""
+    region = _read_carried(request, fields, None if oracle == "wait" else ANSWERED_BEFORE_S)
+    evidence = _collect_evidence(request, region, None)
+    context = {
+        **_analysis(request, region, evidence.get("nearest")),
+        **evidence,
+        **_landscape(request, region, None, evidence.get("nearest")),
+        **_form_context(request, region),
+        "edited": True,
+        "oracle_on": regions.oracle_is_on(state_of(request)),
+        "machine_id": None,
+        "carried": fields,
+        "permalink": permalink,
+        "json_address": json_address,
+    }
+    return _render_page(request, {**context, **_tabs(context, tab or _implied_tab(request), fields["text"])})
 
 
 @page_and_json(router, "/region", Access.COMPUTE)
@@ -373,27 +394,15 @@ def region_by_address(
 
     As data it is the API's object without an id. oracle: "wait" for its answer, where no script asks for it.
     """
+    given = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+    fields = {name: value for name, value in given.items() if value.strip()} | {"text": text}
     if wants_json(request):
-        return JSONAnswer(_read_address(request, text, share_percent, calls_per_step, device, CARRIED_ORACLE_S)[1])
+        return carried_json(request, fields)
     if not text.strip():
         return RedirectResponse("/", 303)
-    wait_s = None if oracle == "wait" else ANSWERED_BEFORE_S
-    fields, region = _read_address(request, text, share_percent, calls_per_step, device, wait_s)
-    evidence = _collect_evidence(request, region, None)
-    context = {
-        **_analysis(request, region, evidence.get("nearest")),
-        **evidence,
-        **_landscape(request, region, None, evidence.get("nearest")),
-        **_form_context(request, region),
-        "edited": True,
-        "oracle_on": regions.oracle_is_on(state_of(request)),
-        "machine_id": None,
-        "carried": fields,
-        "permalink": _carrying_address(fields),
-        "json_address": "/region.json?" + urlencode(fields, quote_via=quote),
-        "charts": False,
-    }
-    return _render_page(request, {**context, **_tabs(context, tab or _implied_tab(request), text)})
+    json_address = "/region.json?" + urlencode(fields, quote_via=quote)
+    permalink = _carrying_address(fields)
+    return carried_page(request, fields, oracle=oracle, tab=tab, permalink=permalink, json_address=json_address)
 
 
 @router.get("/what-if")
@@ -405,7 +414,7 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
         share if share is not None else whatif.UNKNOWN_SHARE, times if times is not None else 2.0, parse_number(step_us)
     )
     headers = {}
-    if page.startswith(("/regions/", "/region?")):
+    if page.startswith(("/regions/", "/region?", "/r/")):
         joint = "&" if "?" in page else "?"
         headers["HX-Replace-Url"] = f"{quote(page, safe='/?&=%')}{joint}{urlencode({'of': of, 'faster': faster})}"
     return render("partials/region/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
@@ -588,7 +597,6 @@ def validation(request: Request, validation_id: str) -> Response:
         **_validation_context(request, validation_id),
         **landscapes.part(request, stored),
         "name": stored.get("name") or "Validation",
-        "charts": False,
         "regression": compare_with_previous(state_of(request), validation_id) if timed else None,
     }
     return render("validation.html", context, request=request)

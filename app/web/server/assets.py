@@ -17,6 +17,8 @@ from app.web.server.compression import LEAST_BYTES, takes_gzip
 
 WEB = Path(__file__).resolve().parent.parent
 YEAR_S = 365 * 24 * 3600
+KEPT_FOR_EVER = f"public, max-age={YEAR_S}, immutable"
+"""Cache-Control of what its address names by content."""
 
 TEXT_ENDINGS = (".js", ".css", ".svg", ".json", ".LICENSE")
 BEST = 9
@@ -68,7 +70,7 @@ class Assets(StaticFiles):
         if text and takes_gzip(asked.get("accept-encoding", "")) and "range" not in asked:
             response = _as_gzip(str(full_path), stat_result, response, asked)
         by_hash = scope["query_string"].startswith(b"v=")
-        response.headers["Cache-Control"] = f"public, max-age={YEAR_S}, immutable" if by_hash else "no-cache"
+        response.headers["Cache-Control"] = KEPT_FOR_EVER if by_hash else "no-cache"
         if text:
             response.headers.add_vary_header("Accept-Encoding")
         return response

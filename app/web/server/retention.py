@@ -26,7 +26,7 @@ from app.requests import traces as submit_trace
 from app.requests.state import ServerState
 from app.storage import job_table
 from app.storage.database import iso
-from app.storage.tables import checks, events, jobs, regions, traces
+from app.storage.tables import checks, events, jobs, links, regions, traces
 from kernels.measure.request import WORK_FOLDER
 
 log = logging.getLogger("tritonworthy.retention")
@@ -52,6 +52,7 @@ class Swept:
     traces: int = 0
     regions: int = 0
     checks: int = 0
+    links: int = 0
     logs: int = 0
     progress: int = 0
     orphans: int = 0
@@ -109,7 +110,7 @@ def _utc(seconds: float) -> datetime:
 
 
 def _rows(state: ServerState, before: str) -> dict[str, int]:
-    """Traces, written regions and checks from before then; jobs that still run keep theirs."""
+    """Traces, written regions, checks and short links from before then; jobs that still run keep theirs."""
     database = state.store.database
     ended = jobs.c.state.in_(sorted(job_table.FINAL))
     with database.read() as connection:
@@ -130,7 +131,8 @@ def _rows(state: ServerState, before: str) -> dict[str, int]:
             connection.execute(jobs.delete().where(jobs.c.id == check_id))
         written = sa.and_(regions.c.trace_id.is_(None), regions.c.created_at < before)
         gone = connection.execute(regions.delete().where(written)).rowcount
-    return {"traces": len(old_traces), "regions": gone, "checks": len(old_checks)}
+        unlinked = connection.execute(links.delete().where(links.c.created_at < before)).rowcount
+    return {"traces": len(old_traces), "regions": gone, "checks": len(old_checks), "links": unlinked}
 
 
 def _progress(state: ServerState, before: str) -> int:

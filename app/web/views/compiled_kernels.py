@@ -6,7 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 from urllib.parse import quote, urlencode
 
 from app.objects.kernel import Finding, Kernel, Machine, OwnMachines, SourceLine, Tally
@@ -16,9 +16,7 @@ from app.requests.kernel_code import keys
 from app.units import amount, count, plain
 from app.web.charts.names import id_of
 from app.web.views.predicted_kernels import KIND_WORDS, ModePrediction, describe_lines, oracle_section
-
-if TYPE_CHECKING:
-    from kernels.kernel_listing_model import Own
+from kernels.kernel_listing_model import Own, Part
 
 MOST_KERNELS = 8
 """As kernels.kernel_listing: from so many on there may be more that were not compiled."""
@@ -91,13 +89,27 @@ class MachinePage(TypedDict):
     id_prefix: str
 
 
+class ShownPart(TypedDict):
+    """A kernel's source, and the lines of the region's text that it computes: numbers, and in words."""
+
+    name: str
+    source: str
+    lines: list[int]
+    where: str
+
+
 class Columns(TypedDict):
-    """Context of partials/kernels/columns.html: Inductor's kernels of the default mode, and our own."""
+    """Context of partials/kernels/columns.html: Inductor's kernels of the default mode, and our own.
+
+    text_lines: the region's text.
+    """
 
     region: RegionBody
     own: Own
     own_query: str
-    inductor: str
+    text_lines: list[str]
+    inductor: list[ShownPart]
+    own_parts: list[ShownPart]
     inductor_calls: list[str]
     inductor_mode: ModePrediction | None
 
@@ -231,15 +243,29 @@ def columns(region: RegionBody, own: Own) -> Columns:
     """Inductor's kernels and our own, side by side."""
     modes = oracle_section(region)["modes"]
     first = modes[0] if modes else None
-    sources = [(k.get("source") or "").strip() for k in first["numbered"]] if first else []
     return {
         "region": region,
         "own": own,
         "own_query": urlencode({"candidate": own.candidate}) if own.candidate else "",
-        "inductor": "\n\n".join(sources),
+        "text_lines": (region["text"] or "").rstrip().split("\n"),
+        "inductor": _show_parts(inductor_parts(first)),
+        "own_parts": _show_parts(own.parts),
         "inductor_calls": [e["name"] for e in first["externs"]] if first else [],
         "inductor_mode": first,
     }
+
+
+def _show_parts(parts: Iterable[Part]) -> list[ShownPart]:
+    return [
+        {"name": p.name, "source": p.source.strip(), "lines": list(p.lines), "where": describe_lines(p.lines)}
+        for p in parts
+    ]
+
+
+def inductor_parts(mode: ModePrediction | None) -> list[Part]:
+    """A mode's kernels with a source, in the order in which they run."""
+    kernels = mode["numbered"] if mode else []
+    return [Part(k["name"], source, tuple(k["lines"])) for k in kernels if (source := (k.get("source") or "").strip())]
 
 
 def own_machine_page(region: RegionBody, own: Own, answer: OwnMachines, base: str) -> OwnMachinePage:

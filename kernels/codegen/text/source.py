@@ -37,6 +37,7 @@ class Source:
     seeded: bool = False  # after its inputs it takes a seed, an integer below 2^31
     arguments: tuple[str, ...] = ()  # dtypes of the tensors that the kernel itself takes, in order
     options: tuple[tuple[str, bool | str], ...] = ()  # of every launch, with a constant that follows a setting of torch
+    lines: tuple[int, ...] = ()  # of the region's text, from 1, that it computes
 
     @property
     def key(self) -> str:

@@ -275,6 +275,8 @@ def test_every_command_of_the_api_page_works(client: httpx.Client, trace: str, r
         assert answer.status_code < 300, (call.curl, answer.text)
         if call.path == "/api/v1/checks":
             ids["CHECK_ID"] = answer.json()["id"]
+        if call.path == "/api/v1/links":
+            ids["LINK_ID"] = answer.json()["id"]
         if call.path == "/api/v1/validations":
             ids["JOB_ID"] = answer.json()["id"]
             # The stream of the job ends only with the job: stop it, the browser's test waits for a whole one.

@@ -62,6 +62,7 @@ def test_what_is_declared_to_read_does_not_work(tmp_path: Path, monkeypatch: pyt
             "validation_id": next(iter(record_store.records(record_store.FOLDER)))["id"],
             "check_id": check["id"],
             "job_id": check["id"],
+            "link_id": web.client.post("/api/v1/links", json={"region": REGION}, timeout=120).json()["id"],
         }
         worked: list[str] = []
         for function in (text.parse, lowering.lower):
