@@ -124,11 +124,3 @@ async def again(request: Request, trace_id: str) -> Response:
     """The trace once more, with the files that the form has for it."""
     trace = await traces.submit_again(request, state_of(request), trace_id)
     return redirect(request, f"/traces/{trace['id']}")
-
-
-@router.post("/traces/{trace_id}/delete")
-@declare(Access.CHANGE)
-def delete_trace(request: Request, trace_id: str) -> Response:
-    """Forget a trace and its regions."""
-    traces.delete_trace(state_of(request), trace_id)
-    return redirect(request, "/history")
