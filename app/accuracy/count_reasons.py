@@ -1,4 +1,4 @@
-"""Why a figure of the benchmark counts fewer records than there are, one row a figure. Pure functions of the figures."""
+"""Why a figure of the benchmark counts fewer records than there are, a row for each. Pure functions of the figures."""
 
 from __future__ import annotations
 
