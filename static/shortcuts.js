@@ -108,15 +108,4 @@
       menu.querySelector("summary").focus();
     });
   }
-
-  // On paper a folded part has nobody who opens it. What was open stays open afterwards.
-  let opened = [];
-  window.addEventListener("beforeprint", () => {
-    opened = Array.from(document.querySelectorAll("main details:not([open]):not([data-no-print])"));
-    for (const part of opened) part.open = true;
-  });
-  window.addEventListener("afterprint", () => {
-    for (const part of opened) part.open = false;
-    opened = [];
-  });
 })();
