@@ -1,10 +1,9 @@
-// Takes things along: data-copy="here" copies this page's address, data-copy="/path" another; data-csv="NAME" around a
-// table gets a button that saves it. What a code block's button copies is app.js's.
+// Takes things along: a button with data-copy copies the address of the link before it, with data-copy="here" that of
+// this page; data-csv="NAME" around a table gets a button that saves it. What a code block's button copies is app.js's.
 (function () {
   "use strict";
   async function copyAddress(button) {
-    const { copy } = button.dataset;
-    const text = copy === "here" ? window.location.href : new URL(copy, window.location.href).href;
+    const text = button.dataset.copy === "here" ? window.location.href : button.previousElementSibling.href;
     const words = button.textContent;
     try {
       await navigator.clipboard.writeText(text);

@@ -167,6 +167,20 @@ def test_a_table_is_saved_as_the_page_shows_it(open_page: Open) -> None:
     assert len(lines) - 1 == page.locator("#table tbody tr").count()
 
 
+def test_links_are_copied_as_they_stand(open_page: Open, server: str) -> None:
+    page = open_page(permissions=["clipboard-read", "clipboard-write"]).page
+    page.goto("/history?q=norm")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == f"{server}/history?q=norm"
+    page.goto("/?share_of_step=0.3")
+    page.locator("#uniqueness").fill("0.9")
+    expect(page.locator("#widget-answer [data-here]")).to_have_attribute("href", re.compile("uniqueness=0.9"))
+    page.get_by_role("button", name="Copy the link to this answer").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith(f"{server}/?") and "uniqueness=0.9" in copied and copied.endswith("#widget")
+
+
 def test_on_paper_there_is_no_header_and_what_is_folded_is_read(open_page: Open, trace: str) -> None:
     page = open_page().page
     for path in ("/history", trace):
