@@ -97,8 +97,8 @@ def _trace(store: Store, trace_id: str) -> HistoryEntry | None:
         return None
     wrong = trace["error"]["message"] if trace["error"] else ""
     summary = wrong or ("" if trace["kernels"] is None else count(trace["kernels"], "kernel"))
-    found = finding_of(trace) if trace["status"] == "ready" else None
-    return _entry("trace", trace, trace["status"], summary, trace["device"], found)
+    finding = finding_of(trace) if trace["status"] == "ready" else None
+    return _entry("trace", trace, trace["status"], summary, trace["device"], finding)
 
 
 def finding_of(trace: Trace) -> Finding | None:

@@ -35,7 +35,7 @@ def test_a_wrong_trace_beside_is_said_on_the_page_and_mended_there(open_page: Op
     expect(page.locator("#trace-body .note").first).to_have_class("note error")
     first = page.url
 
-    page.get_by_text("More: companion trace").click()
+    page.get_by_text("Add an execution trace").click()
     page.set_input_files("#companion", data / "traces" / EAGER)
     page.get_by_role("button", name="Read again").click()
     page.wait_for_url(lambda url: url != first and TRACE_PAGE.search(url) is not None)
@@ -76,7 +76,7 @@ def test_ranks_by_a_plain_form_on_a_phone(open_page: Open, tmp_path: Path, schem
         page.reload()
     expect(ranks.locator("tbody tr")).to_have_count(2)
     expect(ranks).to_contain_text("Rank 1 is slowest")
-    page.get_by_text("More: companion trace").click()
+    page.get_by_text("Add an execution trace").click()
     expect(page.locator("#group")).to_have_value(f"job {scheme}")
     box = page.locator("#again").bounding_box()
     assert box
