@@ -7,7 +7,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from app.objects.check import Check
-from app.objects.common import Error, Progress, State
+from app.objects.common import Error, Progress, Range, State
 from app.objects.landscape import Landscape
 from app.objects.record import Validation
 from app.objects.task import Task
@@ -80,8 +80,19 @@ class JobEvent(TypedDict):
     data: Progress | JobEnd
 
 
+class Finding(TypedDict):
+    """What a trace says in a line. critical, share: the resource that is the bottleneck, and its share of the step.
+    action: the title of what saves most; saves_us: of it alone. step_time_us: as it is."""
+
+    critical: str | None
+    share: float | None
+    action: str
+    saves_us: Range | None
+    step_time_us: float | None
+
+
 class HistoryEntry(TypedDict):
-    """A trace, a written region or a validation among the newest."""
+    """A trace, a written region or a validation among what is kept. finding: of a trace that was read."""
 
     kind: Literal["trace", "region", "validation"]
     id: str
@@ -89,3 +100,13 @@ class HistoryEntry(TypedDict):
     status: str
     created_at: str
     summary: str
+    device: str | None
+    finding: Finding | None
+
+
+class DeletedTrace(TypedDict):
+    """A trace that was deleted and can be brought back."""
+
+    id: str
+    name: str
+    deleted_at: str

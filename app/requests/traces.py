@@ -21,7 +21,7 @@ from app.requests import request_fingerprint, uploads
 from app.requests.state import ServerState
 from app.requests.uploads import COMPANIONS, Received, Upload, companion_path
 from app.settings import Settings
-from app.storage import job_table
+from app.storage import job_table, trash
 from app.storage.database import is_id, new_id
 
 GROUP_CHARS = 100
@@ -54,6 +54,7 @@ async def submit_upload(
             remedy="Upload it first, or send the file itself as the part `companion` of a form.",
         )  # fmt: skip
     path = settings.uploads_dir / new_id()
+    await run_in_threadpool(_make_room, state, _announced(request))
     received = await uploads.receive(request, path, settings, name)
     return await run_in_threadpool(_submit, state, received, group, companion, not fresh)
 
@@ -94,6 +95,7 @@ async def submit_again(request: Request, state: ServerState, trace_id: str) -> T
 def submit_file(state: ServerState, path: Path, name: str) -> Trace:
     """The same for a file that lies on the server, such as an example."""
     settings: Settings = state.settings
+    _make_room(state, os.stat(path).st_size)
     upload = uploads.copy_in(path, settings.uploads_dir / new_id(), settings)
     received = Received((Upload(upload.path, name, upload.sha256, upload.size),), {}, {})
     return _submit(state, received, None, None, True)[0]
@@ -107,6 +109,44 @@ def delete_trace(state: ServerState, trace_id: str) -> None:
     if file is None:
         raise not_found("trace")
     _remove(state.settings.uploads_dir / file)
+
+
+def delete_for_now(state: ServerState, trace_id: str) -> None:
+    """Delete a trace so that `undelete` brings it back: its reading is stopped, its files stay until the sweep."""
+    if is_id(trace_id):
+        state.queue.cancel(trace_id)
+    if not trash.put(state.store.database, trace_id):
+        raise not_found("trace")
+
+
+def undelete(state: ServerState, trace_id: str) -> None:
+    """Bring a deleted trace back; 404 once it is gone for good."""
+    if not trash.restore(state.store.database, trace_id):
+        raise Problem(404, "not-found", "That trace is gone", "It was deleted too long ago to be brought back.")
+
+
+def forget_deleted(state: ServerState, before: str | None = None) -> int:
+    """How many deleted traces were removed for good: those deleted before then, all without a time."""
+    ids = trash.deleted_before(state.store.database, before)
+    for trace_id in ids:
+        file = trash.remove(state.store.database, trace_id)
+        if file is not None:  # None: it was brought back, or somebody else was faster
+            _remove(state.settings.uploads_dir / file)
+    return len(ids)
+
+
+def _make_room(state: ServerState, announced: int = 0) -> None:
+    """Where an upload would not fit, what was deleted goes before somebody is refused."""
+    try:
+        uploads.check_disk(state.settings, announced)
+    except Problem:
+        forget_deleted(state)
+
+
+def _announced(request: Request) -> int:
+    """The bytes of a body as its head says; 0 where it says nothing that can be read."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 16 else 0
 
 
 def _submit(

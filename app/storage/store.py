@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import sqlalchemy as sa
 
 from app.archive.program_fingerprint import fingerprint
 from app.objects.check import Check
 from app.objects.common import Page, State
-from app.objects.job import HistoryEntry, Job, JobEvent, JobKind
+from app.objects.job import Job, JobEvent, JobKind
 from app.objects.landscape import Landscape
 from app.objects.record import Validation, ValidationBody
 from app.objects.region import Region, RegionAdvised, RegionBody, StoredInputs
@@ -415,43 +415,7 @@ class Store:
             )
         return True
 
-    # --- history
-
-    def recent(self, limit: int = 10) -> list[HistoryEntry]:
-        """The newest traces, written regions and validations together, for the home page."""
-        entries: list[HistoryEntry] = []
-        for trace in self.traces(limit)["items"]:
-            kernels = trace["kernels"]
-            wrong = trace["error"]["message"] if trace["error"] else ""
-            summary = wrong or ("" if kernels is None else _kernels(kernels))
-            entries.append(_entry("trace", trace, trace["name"], trace["status"], summary))
-        for region in self.region_list(limit)["items"]:
-            headline = region["advice"]["headline"] if region["advice"] else ""
-            entries += [_entry("region", region, region["name"], "ready", headline)]
-        for validation in self.validations(limit)["items"]:
-            status = validation["outcome"] or validation["state"]
-            entries += [_entry("validation", validation, validation["name"], status, validation["reason"])]
-        return sorted(entries, key=lambda entry: (entry["created_at"], entry["id"]), reverse=True)[:limit]
-
-
-def _kernels(number: int) -> str:
-    return f"{number:,} kernel{'' if number == 1 else 's'}"
-
 
 def _id_of(row: sa.RowMapping) -> str:
     row_id: str = row["id"]
     return row_id
-
-
-def _entry(
-    kind: Literal["trace", "region", "validation"], item: TraceSummary | Region | Validation, name: str, status: str,
-    summary: str,
-) -> HistoryEntry:  # fmt: skip
-    return {
-        "kind": kind,
-        "id": item["id"],
-        "name": name,
-        "status": status,
-        "created_at": item["created_at"],
-        "summary": summary,
-    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest step of app/storage/migrations."""
 
 VERSION = 2
@@ -148,6 +148,18 @@ jobs = sa.Table(
     sa.Column("finished_at", Word(32)),
     sa.Index("jobs_waiting", "kind", "state", "created_at"),
     sa.Index("jobs_by_state", "state"),  # who runs, among hundreds of thousands that have ended
+)
+
+# Deleted traces for as long as deleting can be undone; app.storage.trash.
+trash = sa.Table(
+    "trash",
+    metadata,
+    sa.Column("id", Word(26), primary_key=True),
+    sa.Column("deleted_at", Word(32), nullable=False),
+    sa.Column("name", Words, nullable=False),
+    sa.Column("file", Words, nullable=False),  # as traces.file
+    sa.Column("kept", sa.JSON, nullable=False),  # by table, as they were
+    sa.Index("trash_oldest", "deleted_at", "id"),
 )
 
 events = sa.Table(

@@ -103,7 +103,8 @@ FOCUSED = """
   const box = shown.getBoundingClientRect();
   return {
     place: Array.from(document.querySelectorAll("*")).indexOf(e), tag: e.tagName, id: e.id,
-    name: (e.textContent || e.getAttribute("aria-label") || "").trim().slice(0, 40), label: e.getAttribute("aria-label"),
+    name: (e.textContent || e.getAttribute("aria-label") || "").trim().slice(0, 40),
+    label: e.getAttribute("aria-label"),
     ring: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2
       || zone !== null && getComputedStyle(zone).borderColor !== window.resting,
     seen: box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight && box.right > 0,
@@ -147,7 +148,8 @@ def test_tab_goes_through_the_page_in_order_and_is_always_seen(
     for place, shown in page.evaluate(
         """() => { const all = Array.from(document.querySelectorAll("*"));
         return all.filter((e) => e.matches("a[href], button, input:not([type=hidden]), select, textarea, summary")
-          && e.checkVisibility() && !e.disabled && !e.matches("[aria-hidden=true]")).map((e) => [all.indexOf(e), e.outerHTML.slice(0, 80)]); }"""
+          && e.checkVisibility() && !e.disabled && !e.matches("[aria-hidden=true]"))
+          .map((e) => [all.indexOf(e), e.outerHTML.slice(0, 80)]); }"""
     ):
         assert place in reached, shown
 

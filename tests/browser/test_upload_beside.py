@@ -24,7 +24,7 @@ SHORT = "tl_h100_bert_small.json.gz"
 def test_a_wrong_trace_beside_is_said_on_the_page_and_mended_there(open_page: Open, data: Path) -> None:
     page = open_page().page
     page.goto("/")
-    page.get_by_text("Add an execution trace").click()
+    page.get_by_text("More: companion trace").click()
     page.set_input_files("#file", data / "traces" / GRAPH)
     expect(page.locator("[data-upload-state]")).to_have_text(f"Chosen: {GRAPH}")
     page.set_input_files("#companion", data / "traces" / SHORT)
@@ -53,7 +53,7 @@ def test_a_refused_upload_keeps_what_was_chosen_beside_it(open_page: Open, data:
     page = watched.page
     (tmp_path / "no.json").write_text("")  # what is no trace has a page that says so
     page.goto("/")
-    page.get_by_text("Add an execution trace").click()
+    page.get_by_text("More: companion trace").click()
     page.set_input_files("#file", tmp_path / "no.json")
     page.set_input_files("#companion", data / "traces" / SHORT)
     page.get_by_role("button", name="Upload").click()
@@ -66,7 +66,7 @@ def test_a_refused_upload_keeps_what_was_chosen_beside_it(open_page: Open, data:
 def test_ranks_by_a_plain_form_on_a_phone(open_page: Open, tmp_path: Path, scheme: str) -> None:
     page = open_page(java_script_enabled=False, viewport={"width": 390, "height": 844}, color_scheme=scheme).page
     page.goto("/")
-    page.get_by_text("Add an execution trace").click()
+    page.get_by_text("More: companion trace").click()
     page.set_input_files("#file", [rank_file(tmp_path, rank, us) for rank, us in ((0, 600.0), (1, 880.0))])
     page.fill("#group", f"job {scheme}")
     page.get_by_role("button", name="Upload").click()

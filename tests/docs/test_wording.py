@@ -41,8 +41,10 @@ RETIRED = (
     r"has a twin",
     r"\d blocks? a processor",
     r"A(?:ttention|ttention and GELU tail written) by hand",
+    r"on a processor at once",
 )
-"""Patterns of the phrases, as pages had them. A region's own name may hold "by hand": names are not pages' words."""
+"""Patterns of the phrases, as pages had them. A region's own name may hold "by hand": names are not pages' words, and
+checks pair regions with a baseline's by them."""
 
 EXAMPLES = {"trace": "handrolled_blocks", "region": "attention_by_hand", "gemm": "gemm_gelu_mask"}
 
@@ -51,6 +53,12 @@ SAID = {
     "/accuracy": ("Targets and results", "Baselines", "Cumulative regret"),
     "/learn": ("autotuning over shapes is free", "Use torch.compile on GEMM"),
     "/api": ("is also available as",),
+    "/history": ("Bottleneck: ", "Search names and devices"),
+    "/checks": ("Check a trace",),
+    "/device": ("GPUs the estimate knows",),
+    "/compare": ("Compare",),
+    "/sign-in": ("Sign in",),
+    "/no-such-page": ("Look for it in the history",),
     "trace": (
         "Bottleneck:", "Estimated after all changes", "Kernels matched to operators", "Time outside kernels",
         "Exposed memcpy and memset", "GPU idle for", "Colour = advice", "height = share of time",

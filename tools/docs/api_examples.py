@@ -53,6 +53,8 @@ def list_requests(ids: dict[str, list[str]], kernel: str, measured: str) -> list
         ("GET", f"{v1}/traces/{{trace_id}}/ranks", {"ids": of_trace}),
         ("POST", f"{v1}/traces", {"params": {"name": "step"}, "content": TRACE}),
         ("POST", f"{v1}/traces/{{trace_id}}/again", {"ids": of_trace, **form}),
+        ("PATCH", f"{v1}/traces/{{trace_id}}", {"ids": of_trace, "json": {"name": "after"}}),
+        ("PATCH", f"{v1}/regions/{{region_id}}", {"ids": of_region, "json": {"name": "mlp"}}),
         ("POST", f"{v1}/regions/{{region_id}}/oracle", {"ids": of_region}),
         ("GET", f"{v1}/regions", {"params": {"limit": 1}}),
         ("GET", f"{v1}/regions/{{region_id}}", {"ids": of_region}),

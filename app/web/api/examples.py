@@ -56,6 +56,13 @@ def calls(base: str) -> tuple[Call, ...]:
         Call("GET", "/api/v1/traces", "List traces", f"curl '{api}/traces?limit=10'", "items[], next"),
         Call("GET", "/api/v1/traces/{id}", "One trace", f"curl '{api}/traces/TRACE_ID'", "as above"),
         Call(
+            "PATCH",
+            "/api/v1/traces/{id}",
+            "Rename a trace; a region likewise",
+            f"curl -X PATCH -H 'Content-Type: application/json' -d '{{\"name\": \"after\"}}' '{api}/traces/TRACE_ID'",
+            "the trace; /api/v1/regions/{id} the region",
+        ),
+        Call(
             "GET",
             "/api/v1/regions/{id}",
             "One region with its cost and advice",

@@ -11,7 +11,8 @@ from app.objects.kernel import Kernel
 from app.objects.region import AdviceAnswer, Region, RegionBody, RegionList
 from app.requests import regions as submit
 from app.requests.state import state_of
-from app.web.api.request_schemas import AdviceRequest
+from app.storage import history
+from app.web.api.request_schemas import AdviceRequest, RenameRequest
 from app.web.api.responses import JSON_ONLY, After, Limit, answer, answer_page, errors
 from app.web.server import codes as api_codes
 from app.web.server.access import Access, declare
@@ -45,6 +46,19 @@ def region(
     recorded = submit.nearest_record(state, stored["text"] or "") if not stored["validations"] else None
     body: Region = {**stored, "archive": recorded}
     return answer(body)
+
+
+@router.patch(
+    "/regions/{region_id}", dependencies=JSON_ONLY, responses={200: {"model": Region}, **errors(404, 413, 415, 422)}
+)
+@declare(Access.CHANGE)
+def patch(request: Request, region_id: str, body: RenameRequest) -> Response:
+    """Rename a region; what was written about it before keeps the old name. Nothing else of it can be changed."""
+    store = state_of(request).store
+    stored = store.region(region_id) if history.rename(store.database, "region", region_id, body.name) else None
+    if stored is None:
+        raise not_found("region")
+    return answer(stored)
 
 
 @router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 409, 422, 429, 503)})

@@ -33,6 +33,16 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class RenameRequest(Request):
+    """Another name for a trace or a region. Spaces around it are dropped; what is left may not be empty."""
+
+    model_config = ConfigDict(
+        extra="forbid", str_strip_whitespace=True, json_schema_extra={"example": {"name": "after"}}
+    )
+
+    name: Name
+
+
 class WidgetAnswers(Request):
     """The three questions, each answered from 0 to 1, and what else is known.
 

@@ -7,12 +7,25 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from app.errors import not_found
 from app.objects.trace import Ranks, Trace, TraceList, TraceSummary
 from app.requests import regions, trace_oracle
 from app.requests import traces as submit_trace
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
-from app.web.api.responses import After, Limit, Wait, answer, answer_page, errors, status_of, wait_for_job
+from app.storage import history
+from app.web.api.request_schemas import RenameRequest
+from app.web.api.responses import (
+    JSON_ONLY,
+    After,
+    Limit,
+    Wait,
+    answer,
+    answer_page,
+    errors,
+    status_of,
+    wait_for_job,
+)
 from app.web.server import codes as api_codes
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
@@ -175,9 +188,22 @@ async def trace(request: Request, trace_id: str, wait: Wait = 0.0) -> Response:
     return answer(body, status_of(request, body))
 
 
+@router.patch("/{trace_id}", dependencies=JSON_ONLY, responses={200: {"model": Trace}, **errors(404, 413, 415, 422)})
+@declare(Access.CHANGE)
+def patch(request: Request, trace_id: str, body: RenameRequest) -> Response:
+    """Rename a trace. Nothing else of it can be changed."""
+    state = state_of(request)
+    if not history.rename(state.store.database, "trace", trace_id, body.name):
+        raise not_found("trace")
+    return answer(trace_oracle.find_trace(state, trace_id))
+
+
 @router.delete("/{trace_id}", status_code=204, responses=errors(404))
 @declare(Access.CHANGE)
 def delete(request: Request, trace_id: str) -> Response:
-    """Forget a trace, its file and its regions. Validations are kept."""
+    """Forget a trace, its file and its regions. Validations are kept.
+
+    It is final: only what a page's button deletes can be brought back.
+    """
     submit_trace.delete_trace(state_of(request), trace_id)
     return Response(status_code=204)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
-from app.accuracy import page, table
+from app.accuracy import count_reasons, page, table
 from app.accuracy.drawing import REGRETS, TICKS, marks, tool_of
 from app.accuracy.score import SHARE
 from app.accuracy.totals import BAND, within
@@ -56,6 +56,7 @@ class AccuracyPage(TypedDict):
     policy_rows: list[table.Row]
     region_rows: list[table.Row]
     claim_rows: list[table.Row]
+    count_rows: list[table.Row]
     quantile_rows: list[Quantiles]
     quantile_names: list[str]
     calibration_chart: Chart | None
@@ -258,6 +259,7 @@ def accuracy_page(figures: AccuracyFigures) -> AccuracyPage:
         "policy_rows": table.policies(figures),
         "region_rows": table.regions(figures),
         "claim_rows": table.claims(figures),
+        "count_rows": count_reasons.rows(figures),
         "quantile_rows": quantile_rows(figures),
         "quantile_names": [f"{q:.0%}" for q in QUANTILES],
         "calibration_chart": calibration_chart(figures),

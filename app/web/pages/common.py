@@ -17,11 +17,12 @@ from app.objects.device import Device
 from app.objects.region import Region
 from app.requests import regions
 from app.requests.state import state_of
+from app.storage.history import Wanted, find_entries
 from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS, recording_script
 from app.web.pages.examples import DEFAULT_REGION, Example, examples
 from app.web.pages.widget import AnswerContext, answer_context
 from app.web.templating import is_fragment
-from app.web.views.region_page import HistoryRow, history_rows
+from app.web.views.history import HistoryRow, history_rows
 from profiler.hardware import DEVICES
 
 
@@ -75,6 +76,9 @@ class HomePage(WidgetContext):
     recipe: str
     token_needed: bool
 
+
+RECENT = 5
+"""Rows of the start page's list."""
 
 FIRST_ANSWERS: WidgetAnswers = {
     "share_of_step": 0.15, "uniqueness": 0.5, "irregularity": 0.3, "bound": "", "kind": "",
@@ -188,7 +192,7 @@ def home_page(request: Request, form: RegionForm | None = None) -> HomePage:
         "widget_presets": [(title, urlencode(answers)) for title, answers in WIDGET_PRESETS],
         "device_names": device_names(),
         "form": form or {"text": text},
-        "recent": history_rows(state_of(request).store.recent(limit=8)),
+        "recent": history_rows(find_entries(state_of(request).store, Wanted(), RECENT)["items"]),
         "recipe": recording_script(str(request.base_url).rstrip("/"), bool(state_of(request).settings.token)),
         "token_needed": bool(state_of(request).settings.token),
     }

@@ -9,9 +9,11 @@ from typing import Annotated, TypedDict
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
+from app.jobs.stats import GPU_KINDS
 from app.objects.device import CeilingsStatus, Device
 from app.requests import ceilings, regions
 from app.requests.state import ServerState, state_of
+from app.storage import job_table
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
@@ -50,6 +52,14 @@ class DevicePage(TypedDict):
     missing_packages: list[str]
     suspicion: Mapping[str, object] | None
     asked_every_s: float
+    work: Work
+
+
+class Work(TypedDict):
+    """Measurements that run and that wait, of all servers of this database."""
+
+    running: int
+    waiting: int
 
 
 def _page(request: Request) -> DevicePage:
@@ -78,7 +88,15 @@ def _page(request: Request) -> DevicePage:
         "missing_packages": sorted(set(DISTRIBUTIONS) - set(host["packages"] or ())),
         "suspicion": _suspicion(state),
         "asked_every_s": state.queue.gpu.again_s,
+        "work": _work(state),
     }
+
+
+def _work(state: ServerState) -> Work:
+    with state.store.database.read() as connection:
+        counts = job_table.counts(connection)
+    running, waiting = (sum(counts.get((kind, s), 0) for kind in GPU_KINDS) for s in ("running", "queued"))
+    return {"running": running, "waiting": waiting}
 
 
 def _suspicion(state: ServerState) -> Mapping[str, object] | None:

@@ -11,15 +11,18 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
 from app.errors import Problem
+from app.objects.job import DeletedTrace
 from app.requests import regions, traces
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
+from app.storage import trash
 from app.web import pages
 from app.web.pages.common import home_page, mark_place, missing, redirect, widget_answer
 from app.web.pages.examples import examples
 from app.web.pages.widget import answer_table
 from app.web.server.access import Access, declare
 from app.web.templating import is_fragment, render
+from app.web.views.error_page import way_on
 
 
 def page_routers() -> Iterator[APIRouter]:
@@ -52,7 +55,16 @@ def render_problem(request: Request, problem: Problem) -> Response:
         return render(
             "partials/problem.html", {"problem": body}, request=request, status=problem.status, headers=headers
         )
-    return render("error.html", {"problem": body}, request=request, status=problem.status)
+    context = {"problem": body, "way": way_on(problem.status, problem.code), "undo": _deleted_here(request, problem)}
+    return render("error.html", context, request=request, status=problem.status)
+
+
+def _deleted_here(request: Request, problem: Problem) -> DeletedTrace | None:
+    """The deleted trace whose page was asked for, while it can be brought back."""
+    trace_id = request.path_params.get("trace_id") if problem.status == 404 else None
+    if not trace_id:
+        return None
+    return next((row for row in trash.deleted(state_of(request).store.database) if row["id"] == trace_id), None)
 
 
 # ---------------------------------------------------------------------------------------------------------------- home
@@ -124,11 +136,3 @@ async def again(request: Request, trace_id: str) -> Response:
     """The trace once more, with the files that the form has for it."""
     trace = await traces.submit_again(request, state_of(request), trace_id)
     return redirect(request, f"/traces/{trace['id']}")
-
-
-@router.post("/traces/{trace_id}/delete")
-@declare(Access.CHANGE)
-def delete_trace(request: Request, trace_id: str) -> Response:
-    """Forget a trace and its regions."""
-    traces.delete_trace(state_of(request), trace_id)
-    return redirect(request, "/history")

@@ -1,4 +1,4 @@
-"""The pages that look something up: compare, history, accuracy, the API's calls, sign-in."""
+"""The pages that look something up: compare, accuracy, the API's calls, sign-in."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from fastapi.responses import Response
 
 from app.accuracy.corpus.looks import load_development, load_looks
 from app.accuracy.figures import load_committed
-from app.objects.job import HistoryEntry
-from app.objects.record import Validation
-from app.objects.region import Region
 from app.objects.trace import Comparison, Trace, TraceSummary
 from app.requests import regions
 from app.requests.state import state_of
 from app.trace_report.compare import compare_traces, step_headline
-from app.units import count
 from app.web.api.examples import calls
 from app.web.charts import accuracy, plotly
 from app.web.charts.figure import Chart
@@ -32,7 +28,6 @@ from app.web.templating import render
 from app.web.views.corpus_accuracy import accuracy_answer, corpus_page
 from app.web.views.likely_pair import likely_pair
 from app.web.views.predicted_vs_measured import record_chart, record_rows, summarize_records
-from app.web.views.region_page import history_rows
 from app.web.views.validation_page import (
     AnyValidation,
     ValidationComparison,
@@ -43,7 +38,6 @@ from app.web.views.validation_page import (
 
 router = APIRouter(include_in_schema=False)
 
-HISTORY_ROWS = 50
 COMPARE_CHOICES = 100
 
 
@@ -146,67 +140,6 @@ def _offer_traces(traces: list[TraceSummary], a: str, b: str) -> Offer:
         "choices": trace_choices(traces),
         "picked": {"a": likely.a, "b": likely.b},
         "because": likely.because,
-    }
-
-
-def _history(request: Request, kind: str, after: str) -> tuple[str, list[HistoryEntry], str | None]:
-    """The kind that is shown, its entries, and where the next page begins."""
-    store = state_of(request).store
-    cursor = after or None
-    if kind == "trace":
-        traces = store.traces(limit=HISTORY_ROWS, after=cursor)
-        return kind, [_trace_entry(trace) for trace in traces["items"]], traces["next"]
-    if kind == "region":
-        regions_page = store.region_list(limit=HISTORY_ROWS, after=cursor)
-        return kind, [_region_entry(region) for region in regions_page["items"]], regions_page["next"]
-    if kind == "validation":
-        validations = store.validations(limit=HISTORY_ROWS, after=cursor)
-        return kind, [_validation_entry(validation) for validation in validations["items"]], validations["next"]
-    return "", store.recent(limit=HISTORY_ROWS), None
-
-
-@page_and_json(router, "/history", Access.READ)
-def history(request: Request, kind: str = "", after: str = "") -> Response:
-    """Everything that is kept, newest first; of one kind it can be paged."""
-    kind, items, following = _history(request, kind, after)
-    if wants_json(request):
-        return JSONAnswer({"items": items, "next": following})
-    context = {
-        "recent": history_rows(items),
-        "kind": kind,
-        "next": following,
-        "json_address": "/history.json" + (f"?kind={kind}" if kind else ""),
-    }
-    return render("history.html", context, request=request)
-
-
-def _trace_entry(trace: TraceSummary) -> HistoryEntry:
-    """A trace in the form of store.recent()."""
-    error = trace.get("error")
-    summary = (error.get("message") if error else "") or count(trace.get("kernels") or 0, "kernel")
-    return _entry("trace", trace, trace["status"], summary)
-
-
-def _region_entry(region: Region) -> HistoryEntry:
-    advice = region.get("advice")
-    return _entry("region", region, "ready", advice.get("headline", "") if advice else "")
-
-
-def _validation_entry(validation: Validation) -> HistoryEntry:
-    status = validation.get("outcome") or validation["state"]
-    return _entry("validation", validation, status, validation.get("reason") or "")
-
-
-def _entry(
-    kind: Literal["trace", "region", "validation"], item: TraceSummary | Region | Validation, status: str, summary: str
-) -> HistoryEntry:
-    return {
-        "kind": kind,
-        "id": item["id"],
-        "name": item.get("name") or kind,
-        "status": status,
-        "summary": summary,
-        "created_at": item.get("created_at") or "",
     }
 
 

@@ -26,7 +26,7 @@ from app.requests import traces as submit_trace
 from app.requests.state import ServerState
 from app.storage import job_table
 from app.storage.database import iso
-from app.storage.tables import checks, events, jobs, links, regions, traces
+from app.storage.tables import checks, events, jobs, links, regions, traces, trash
 from kernels.measure.request import WORK_FOLDER
 
 log = logging.getLogger("tritonworthy.retention")
@@ -40,6 +40,9 @@ ORPHAN_S = DAY_S
 """A file that nothing refers to is no upload that is still coming when it has not grown for so long."""
 
 
+UNDO_S = 3600.0
+"""For how long a deleted trace can be brought back, at least: it goes with the first sweep after that."""
+
 LEFT_FOLDERS = (WORK_FOLDER, JOB_FOLDER)
 """Of the system's temporary files: what a validation or a fleet's job works in, and removes unless it is killed."""
 
@@ -47,7 +50,7 @@ LEFT_FOLDERS = (WORK_FOLDER, JOB_FOLDER)
 @dataclass(frozen=True, slots=True)
 class Swept:
     """How many of each were removed; logs and orphans are files, progress is what ended jobs reported, folders are
-    temporary ones that killed validations left."""
+    temporary ones that killed validations left, deleted are traces whose deletion could be undone until now."""
 
     traces: int = 0
     regions: int = 0
@@ -57,6 +60,7 @@ class Swept:
     progress: int = 0
     orphans: int = 0
     folders: int = 0
+    deleted: int = 0
 
 
 class Retention(Background):
@@ -99,6 +103,7 @@ def sweep(state: ServerState, now_s: float) -> Swept:
         progress=_progress(state, iso(_utc(now_s - settings.keep_logs_days * DAY_S))) if settings.keep_logs_days else 0,
         orphans=remove_orphans(state, now_s - ORPHAN_S),
         folders=remove_left_folders(Path(tempfile.gettempdir()), now_s - ORPHAN_S),
+        deleted=submit_trace.forget_deleted(state, iso(_utc(now_s - UNDO_S))),
     )
     if swept != Swept():
         log.info("removed %s", swept)
@@ -163,6 +168,7 @@ def remove_orphans(state: ServerState, before_s: float) -> int:
     ended. A server died between file and row."""
     with state.store.database.read() as connection:
         files = set(connection.scalars(sa.select(traces.c.file)).all())
+        files |= set(connection.scalars(sa.select(trash.c.file)).all())
         open_jobs = jobs.c.state.not_in(sorted(job_table.FINAL))
         wanted = str(connection.scalars(sa.select(jobs.c.request).where(open_jobs)).all())
     unknown = [p for p in state.settings.uploads_dir.iterdir() if p.name.partition(".")[0] not in files]

@@ -5,17 +5,14 @@ Pure functions of API JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypedDict
 
 from app.objects.advice import Advice
 from app.objects.cost import Cost, CostKernel, CostOperation, Saving
-from app.objects.job import HistoryEntry
 from app.objects.region import RegionBody
 from app.thresholds import DEFAULTS, Thresholds
 from app.web.charts import effort, plotly, roofline, traffic
 from app.web.charts.figure import Chart
-from app.web.labels import format_time
 from app.web.long_lists import MOST_SAVINGS, Rows, heaviest
 from app.web.views import predicted_vs_measured, whatif
 from app.web.views.predicted_kernels import OracleSection, oracle_section
@@ -60,13 +57,6 @@ class EvidenceCharts(TypedDict, total=False):
     prediction_rows: list[predicted_vs_measured.Row]
     prediction_chart: Chart | None
     whatif: whatif.Section | None
-
-
-class HistoryRow(HistoryEntry):
-    """A row of partials/home/recent.html."""
-
-    url: str
-    when: str
 
 
 def device_rates(device: Device, *dtypes: str | None) -> roofline.DeviceRates:
@@ -155,12 +145,3 @@ def evidence_charts(
         "prediction_chart": predicted_vs_measured.prediction_chart(predictions),
         "whatif": whatif.make_section(region, same, share, faster, measured),
     }
-
-
-def history_rows(items: Iterable[HistoryEntry]) -> list[HistoryRow]:
-    """Rows of partials/home/recent.html from the store's mixed list."""
-    folders = {"trace": "traces", "region": "regions", "validation": "validations"}
-    return [
-        {**item, "url": f"/{folders[item['kind']]}/{item['id']}", "when": format_time(item["created_at"])}
-        for item in items
-    ]

@@ -77,7 +77,7 @@ def _residence(machine: Machine) -> Iterator[Finding]:
     if machine.occupancy is None or machine.blocks is None:
         yield Finding("residence", ", ".join(parts))
         return
-    room = f"{_count(machine.blocks, 'block')} on a processor at once, {machine.occupancy:.0%} of its threads"
+    room = f"{_count(machine.blocks, 'block')}/SM, {machine.occupancy:.0%} occupancy"
     why = f"; {machine.limited_by} run{'s' if machine.limited_by == 'shared memory' else ''} out first"
     yield Finding("residence", f"{', '.join(parts)}: {room}{why if machine.occupancy < FULL else ''}")
 

@@ -140,20 +140,6 @@ def test_a_result_is_stored_once_and_only_by_its_owner(store: Store) -> None:
     assert store.validation(made)["outcome"] == "confirmed"  # type: ignore[index]
 
 
-def test_recent_mixes_everything_newest_first(store: Store) -> None:
-    trace = read_trace(store, "r")
-    written = store.add_region(region("written"))
-    made = measure(store, None)
-    recent = store.recent(10)
-    assert [(r["kind"], r["id"]) for r in recent] == [
-        ("validation", made),
-        ("region", written),
-        ("trace", trace["id"]),
-    ]
-    assert [r["id"] for r in store.recent(1)] == [made]
-    assert [r["id"] for r in store.region_list()["items"]] == [written]
-
-
 def test_paging_meets_every_row_once(store: Store) -> None:
     made = [store.add_region(region(str(i))) for i in range(7)]
     seen, after = [], None

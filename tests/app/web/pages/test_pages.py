@@ -240,7 +240,7 @@ def run(client: httpx.Client, command: str, files: dict[str, Path]) -> Any:
             name, _, value = next(rest).partition(": ")
             headers[name] = value
         elif word == "-d":
-            method, body = "POST", next(rest).encode()
+            method, body = "POST" if method == "GET" else method, next(rest).encode()  # -X stands, as to curl
         elif word == "--data-binary":
             method, body = "POST", files[next(rest).removeprefix("@")].read_bytes()
             headers["Content-Type"] = "application/x-www-form-urlencoded"  # what curl sends unasked
