@@ -124,6 +124,8 @@ def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> l
     if parts["idle_launch_us"] < WAITS_FOR_LAUNCHES * parts["wall_us"] or sizes_vary(step):
         return []
     inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
+    if sum(busy_us(r) for r in step.regions if r["name"].startswith(CUSTOM)) > OFTEN * sum(map(busy_us, step.regions)):
+        return []  # what a custom operation makes and hands on is seldom captured: sizes, allocations, communication
     broken = any(b["effect"] in ("break", "recompile") for b in blockers)
     surely = frozenset(i for i in inside if i in time or _mode(step.regions[i]) == GRAPH_MODE)
     share = parts["idle_launch_us"] / parts["wall_us"]
