@@ -66,7 +66,7 @@ def test_w_s_a_and_d_zoom_and_move_about_the_cursor_and_keep_it(open_page: Open,
     start, end = window(page)
     assert end - start == pytest.approx(wall / 2, rel=0.01) and start <= at <= end
     page.keyboard.press("a")
-    expect(page.locator("[data-timeline]")).not_to_have_attribute("data-timeline", re.compile(rf'"window": \[{start},'))
+    expect(page.locator("[data-timeline]")).not_to_have_attribute("data-timeline", re.compile(rf'"window":\[{start},'))
     page.wait_for_function(
         "s => JSON.parse(document.querySelector('[data-timeline]').dataset.timeline).window[0] < s", arg=start
     )
