@@ -86,7 +86,9 @@ def test_a_plain_form_makes_a_check_and_its_page_says_what_the_api_says(real: Se
     assert all(html.escape(title).replace("`", "") in page for title in shown)
     assert "The baseline has one step" in page
     for unmeasured in reply["unmeasured"]:
-        assert html.escape(unmeasured["reason"].partition("`")[0][1:]) in page, "what could not be measured has its reason"
+        assert html.escape(unmeasured["reason"].partition("`")[0][1:]) in page, (
+            "what could not be measured has its reason"
+        )
     for name in (*check_page.REPORTS, "json"):
         assert f"/checks/{reply['id']}.{FORMATS[name].suffix}" in page
         assert real.client.get(f"/api/v1/checks/{reply['id']}.{FORMATS[name].suffix}").status_code == 200
