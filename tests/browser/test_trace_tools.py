@@ -277,6 +277,8 @@ def test_axe_has_nothing_against_a_file_shown_and_a_graph_zoomed(open_page: Open
             {"name": "traces.py", "mimeType": "text/x-python", "buffer": source_text().encode()}
         )
         expect(page.locator(".source-text")).to_be_visible()
+        assert violations(page) == []
+        page.locator("[data-tab=flame]").click()
         page.locator("[data-flame=modules] .frame:not(.leaf)").nth(1).click(position={"x": 5, "y": 5})
         page.get_by_label("Find in the flame graph").fill("norm")
         assert violations(page) == []
@@ -306,7 +308,7 @@ def test_perfettos_window_is_handed_the_file_and_nobody_else(
     )
     context.route("https://ui.perfetto.dev/**", lambda route: route.fulfill(content_type="text/html", body=STAND_IN))
     page = context.new_page()
-    page.goto(f"/traces/{trace['id']}")
+    page.goto(f"/traces/{trace['id']}?tab=timeline")
     page.get_by_role("link", name="Perfetto").click()
     page.wait_for_url(re.compile("/perfetto$"))
     assert asked == []
