@@ -301,7 +301,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
 def _allowed(request: Request) -> list[str]:
     """The methods of a path; Starlette names those of one of its routes."""
     routes = request.app.router.routes
-    asked = [{**request.scope, "method": method} for method in ("DELETE", "GET", "POST", "PUT")]
+    asked = [{**request.scope, "method": method} for method in ("DELETE", "GET", "PATCH", "POST", "PUT")]
     found = [s["method"] for s in asked if any(route.matches(s)[0] is Match.FULL for route in routes)]
     return sorted([*found, "HEAD"]) if "GET" in found else found
 

@@ -1,7 +1,9 @@
 // Tabs in place: the server's links open a page with their tab; here they open it without one. What is open stands in the
-// address (?tab=), Back goes to the tab before, and #id opens the tab that it stands in.
+// address (?tab=), Back goes to the tab before, and #id opens the tab that it stands in. A tab's own script is loaded when
+// the tab is opened for the first time.
 (function () {
   "use strict";
+  const own = document.currentScript, loaded = new Set();
   const bar = () => document.querySelector(".trace-tabs");
   const panels = () => Array.from(document.querySelectorAll(".panel[data-panel]"));
   const links = () => Array.from(document.querySelectorAll(".trace-tabs [data-tab]"));
@@ -17,11 +19,19 @@
     return panel ? panel.dataset.panel : "";
   }
 
+  function load(name) {
+    const src = own.getAttribute("data-script-" + name);
+    if (!src || loaded.has(name)) return;
+    loaded.add(name);
+    document.head.append(Object.assign(document.createElement("script"), { src }));
+  }
+
   let current = "";
   function open(name) {
     const known = links().some((link) => link.dataset.tab === name) ? name : first();
     const changed = known !== current;
     current = known;
+    load(known);
     for (const link of links()) {
       const chosen = link.dataset.tab === known;
       link.parentElement.setAttribute("role", "tablist");

@@ -54,6 +54,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=reveal_hidden,
     )
+    env.policies["json.dumps_kwargs"] = {"sort_keys": True, "separators": (",", ":")}
     env.filters |= {
         "by_wall": by_wall,
         "duration": units.duration,

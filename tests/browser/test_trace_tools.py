@@ -39,7 +39,7 @@ def trace(server: str, data: Path) -> dict[str, Any]:
 
 
 def opened(page: Page, trace: dict[str, Any], part: str = "timeline") -> Page:
-    page.goto(f"/traces/{trace['id']}")
+    page.goto(f"/traces/{trace['id']}?tab={part}")
     page.wait_for_load_state("networkidle")
     page.locator(f"#{part}").scroll_into_view_if_needed()
     return page
@@ -48,6 +48,24 @@ def opened(page: Page, trace: dict[str, Any], part: str = "timeline") -> Page:
 def window(page: Page) -> tuple[float, float]:
     start, end = json.loads(page.locator("[data-timeline]").get_attribute("data-timeline") or "")["window"]
     return start, end
+
+
+def test_a_tools_script_comes_once_with_its_tab_and_not_before(open_page: Open, trace: dict[str, Any]) -> None:
+    page = open_page().page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2].partition("?")[0]))
+    page.goto(f"/traces/{trace['id']}")
+    page.wait_for_load_state("networkidle")
+    assert not {"timeline.js", "flame.js", "source.js"} & set(asked)
+    for _ in range(2):
+        page.locator("[data-tab=timeline]").click()
+        expect(page.get_by_role("slider", name="Cursor on the timeline")).to_be_visible()
+        page.locator("[data-tab=flame]").click()
+        expect(page.locator("[data-flame-said]:visible")).to_have_count(1)
+    assert sorted(name for name in asked if name in ("timeline.js", "flame.js", "source.js")) == [
+        "flame.js",
+        "timeline.js",
+    ]
 
 
 # -------------------------------------------------------------------------------------------------------- the timeline
@@ -61,12 +79,12 @@ def test_w_s_a_and_d_zoom_and_move_about_the_cursor_and_keep_it(open_page: Open,
     page.keyboard.press("End")
     at = float(cursor.get_attribute("aria-valuenow") or 0)
     page.keyboard.press("w")
-    page.wait_for_url(re.compile(r"\?start=[0-9.]+&end=[0-9.]+$"))
+    page.wait_for_url(re.compile(r"[?&]start=[0-9.]+&end=[0-9.]+(&|$)"))
     expect(cursor).to_be_focused()
     start, end = window(page)
     assert end - start == pytest.approx(wall / 2, rel=0.01) and start <= at <= end
     page.keyboard.press("a")
-    expect(page.locator("[data-timeline]")).not_to_have_attribute("data-timeline", re.compile(rf'"window": \[{start},'))
+    expect(page.locator("[data-timeline]")).not_to_have_attribute("data-timeline", re.compile(rf'"window":\[{start},'))
     page.wait_for_function(
         "s => JSON.parse(document.querySelector('[data-timeline]').dataset.timeline).window[0] < s", arg=start
     )
@@ -77,7 +95,7 @@ def test_w_s_a_and_d_zoom_and_move_about_the_cursor_and_keep_it(open_page: Open,
         "s => JSON.parse(document.querySelector('[data-timeline]').dataset.timeline).window[0] > s", arg=moved[0]
     )
     page.keyboard.press("s")
-    page.wait_for_url(re.compile(r"/traces/[a-z0-9]{26}$"))
+    page.wait_for_url(re.compile(r"/traces/[a-z0-9]{26}(\?tab=timeline)?$"))
     assert window(page)[1] == wall
 
 
@@ -105,7 +123,7 @@ def test_the_wheel_with_ctrl_zooms_where_the_mouse_is_and_without_it_scrolls(
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
     page.keyboard.up("Control")
-    page.wait_for_url(re.compile(r"\?start="))
+    page.wait_for_url(re.compile(r"[?&]start="))
     start, end = window(page)
     assert end - start < 0.5 * wall and (0.75 * wall - start) / (end - start) == pytest.approx(0.75, abs=0.02)
 
@@ -259,6 +277,8 @@ def test_axe_has_nothing_against_a_file_shown_and_a_graph_zoomed(open_page: Open
             {"name": "traces.py", "mimeType": "text/x-python", "buffer": source_text().encode()}
         )
         expect(page.locator(".source-text")).to_be_visible()
+        assert violations(page) == []
+        page.locator("[data-tab=flame]").click()
         page.locator("[data-flame=modules] .frame:not(.leaf)").nth(1).click(position={"x": 5, "y": 5})
         page.get_by_label("Find in the flame graph").fill("norm")
         assert violations(page) == []
@@ -288,7 +308,7 @@ def test_perfettos_window_is_handed_the_file_and_nobody_else(
     )
     context.route("https://ui.perfetto.dev/**", lambda route: route.fulfill(content_type="text/html", body=STAND_IN))
     page = context.new_page()
-    page.goto(f"/traces/{trace['id']}")
+    page.goto(f"/traces/{trace['id']}?tab=timeline")
     page.get_by_role("link", name="Perfetto").click()
     page.wait_for_url(re.compile("/perfetto$"))
     assert asked == []

@@ -50,7 +50,7 @@ def stored_file(request: Request, trace_id: str) -> Response:
     return FileResponse(stored, media_type="application/octet-stream", filename=name)
 
 
-@router.get("/traces/{trace_id}/perfetto/step.json")
+@router.get("/traces/{trace_id}/perfetto/step")
 @declare(Access.READ)
 def step_file(request: Request, trace_id: str) -> Response:
     """The shown step as trace events. 404 for a trace without a timeline."""

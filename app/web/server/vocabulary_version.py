@@ -9,7 +9,7 @@ from pathlib import Path
 
 import profiler.region
 
-PATH = "/editor/vocabulary.json"
+PATH = "/editor/vocabulary"
 SOURCES = ("operations.py", "op_kinds.py", "language/completion.py", "language/signatures.py", "language/text.py",
            "language/vocabulary.py")  # fmt: skip
 """Below profiler/region: the files that the names and their arguments come from; torch says the rest."""
@@ -24,5 +24,5 @@ def vocabulary_version() -> str:
 
 
 def vocabulary_address() -> str:
-    """The names' address, such as /editor/vocabulary.json?v=1a2b3c4d."""
+    """The names' address, such as /editor/vocabulary?v=1a2b3c4d."""
     return f"{PATH}?v={vocabulary_version()}"

@@ -37,5 +37,5 @@ def test_the_users_records_are_served_and_the_hosts_torch_is_preferred(tmp_path:
 def test_the_page_says_which_record_it_shows() -> None:
     nearest_record = record_store.nearest(json.loads(SHIPPED.read_text())["region"].replace("8192", "4096"))
     assert nearest_record is not None
-    page = rendered(nearest=nearest_record, nearest_chart=None, nearest_rows=[])
+    page = rendered("nearest", nearest=nearest_record, nearest_chart=None, nearest_rows=[])
     assert "at other sizes (2 × the bytes), on NVIDIA H200 with torch 2.11.0+cu130, 2026-11-21." in page

@@ -59,10 +59,12 @@ def test_a_regions_page_says_what_would_change_its_advice(server: Serving) -> No
     page = server.client.post("/regions", data={"text": REGION, "share_percent": "70"}, headers=HTMX)
     path = page.headers["hx-push-url"]
     twin = server.client.get(f"{path}.json").json()
-    shown = server.client.get(path, headers={"Accept": "text/html"}).text
+    shown = server.client.get(f"{path}?tab=evidence", headers={"Accept": "text/html"}).text
     assert twin["advice"]["would_change"]
-    assert shown.count("<li>with ") == len(twin["advice"]["would_change"])
-    assert "What would change this advice" in shown
+    changes = shown.partition('id="would-change"')[2].partition("</ul>")[0]
+    assert changes.count("<li>") == len(twin["advice"]["would_change"])
+    assert "What would change it" in changes
+    assert "and what would change it" in server.client.get(path, headers={"Accept": "text/html"}).text
 
 
 def test_unknown_words_for_the_table_count_as_not_known(server: Serving) -> None:

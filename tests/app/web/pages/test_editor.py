@@ -42,7 +42,7 @@ def test_the_names_are_the_languages_and_kept_by_the_address_that_pages_have(cli
         answer = client.get(address[1])
         assert answer.json() == json.loads(json.dumps(completion()))
         assert "immutable" in answer.headers["cache-control"]
-    assert client.get("/editor/vocabulary.json?v=00000000").headers["cache-control"] == "no-cache"
+    assert client.get("/editor/vocabulary?v=00000000").headers["cache-control"] == "no-cache"
 
 
 def test_only_pages_with_a_text_to_type_load_the_editor_and_none_before_it_is_needed(
@@ -79,7 +79,7 @@ def test_code_and_text_say_which_lines_they_are_of(client: httpx.Client, region:
         r'<span class="part" data-lines="([\d ]+)"[^>]*aria-label="generated_\w+: line 3 of the text"', columns
     )
     assert own == "3"
-    assert '<tr data-lines="3"><td class="muted">3</td>' in client.get(region).text
+    assert '<tr data-lines="3"><td class="muted">3</td>' in client.get(f"{region}?tab=cost").text
 
 
 # -------------------------------------------------------------------------------------------------------------- changes
@@ -112,7 +112,8 @@ def test_a_short_link_leads_to_the_text_with_its_fields(client: httpx.Client) ->
     path = made.headers["location"]
     assert re.fullmatch(r"/r/[0-9A-Za-z]{8}", path)
     page = client.get(path).text
-    assert "estimated for NVIDIA L4" in page
+    assert '<span class="small muted">for NVIDIA L4</span>' in page
+    assert "<option selected>NVIDIA L4</option>" in page
     assert 'value="12.5"' in page
     assert f'href="{path}.json"' in page
     long = client.get("/region.json", params={**form, "text": TEXT}).json()

@@ -296,7 +296,9 @@ def test_an_edited_text_has_its_advice_first_and_the_oracles_answer_after_it(ask
         asking.client.get("/region", params=data, headers=PAGE).text,
     ):
         assert "From Inductor" in shown
-        assert 'hx-trigger="load' not in shown
+        assert "oracle-asker" not in shown
+        by_themselves = re.findall(r'<[^>]*hx-trigger="load[^>]*>', shown)
+        assert all('="/region/changes"' in asks for asks in by_themselves), "what the edit changed is asked, no oracle"
     assert "oracle-asker" not in asking.client.post("/regions", data=data, headers=HTMX).text
 
 

@@ -18,6 +18,9 @@ from tests.conftest import DATA, ROOT
 TRACE = DATA / "traces" / "t5_train_autocast_eager.json.gz"
 REGIONS, PAGE_BYTES, ANSWER_S = 50, 300_000, 0.1
 
+TOOLS = ("timeline", "flame", "source")
+"""Tabs of the trace's page with a script of their own."""
+
 BUNDLE = "plotly-cartesian.min.js"
 """What no page loads before a chart that needs it comes into view."""
 
@@ -46,6 +49,9 @@ def test_the_trace_page_of_50_regions_weighs_under_300_kb(server: Serving) -> No
     assert len(set(re.findall(r'href="/regions/(\d{26})"', page.text))) == REGIONS
     loaded = {path: len(server.client.get(path).content) for path in files(page.text)}
     assert not [path for path in loaded if BUNDLE in path]
+    for tool in TOOLS:
+        address = re.search(rf'<script [^>]*\bdata-script-{tool}="(/static/{tool}\.js[^"]*)"', page.text)
+        assert address and server.client.get(address[1]).status_code == 200, "what its tab loads when it is opened"
     weight = len(page.content) + sum(loaded.values())
     assert weight < PAGE_BYTES, {"page": len(page.content), **loaded}
 

@@ -42,7 +42,7 @@ def test_only_this_page_lets_its_windows_keep_their_opener(server: Serving, trac
 
 
 def test_what_is_not_there_is_404_and_the_page_offers_the_step_alone(server: Serving, trace_id: str) -> None:
-    for path in ("perfetto", "perfetto/file", "perfetto/step.json"):
+    for path in ("perfetto", "perfetto/file", "perfetto/step"):
         assert server.client.get(f"/traces/{'z' * 26}/{path}").status_code == 404
     name = server.state.store.trace_file(trace_id)
     stored: Path = server.state.settings.uploads_dir / name
@@ -50,8 +50,8 @@ def test_what_is_not_there_is_404_and_the_page_offers_the_step_alone(server: Ser
     stored.unlink()
     try:
         page = server.client.get(f"/traces/{trace_id}/perfetto").text
-        assert "no longer has the file" in page and "perfetto/file" not in page and "perfetto/step.json" in page
+        assert "no longer has the file" in page and "perfetto/file" not in page and "perfetto/step" in page
         assert server.client.get(f"/traces/{trace_id}/perfetto/file").status_code == 404
-        assert server.client.get(f"/traces/{trace_id}/perfetto/step.json").json()["traceEvents"]
+        assert server.client.get(f"/traces/{trace_id}/perfetto/step").json()["traceEvents"]
     finally:
         stored.write_bytes(content)
