@@ -138,7 +138,14 @@ def test_tab_goes_through_the_page_in_order_and_is_always_seen(
     if page.locator("#text").count():  # its editor comes when it is near, and is what is reached then
         page.locator("#text").scroll_into_view_if_needed()
         expect(page.locator(".cm-content")).to_be_visible()
-        page.evaluate("scrollTo(0, 0)")
+    page.evaluate("""async () => {
+      for (let at = 0; at < document.body.scrollHeight; at += 400) {
+        scrollTo(0, at);
+        await new Promise(requestAnimationFrame);
+      }
+      scrollTo(0, 0);
+    }""")
+    page.wait_for_load_state("networkidle")  # what comes when it is near is there, and places stay
     found = stops(page)
     assert found[0]["name"] == "To the content"
     assert [s["place"] for s in found] == sorted(s["place"] for s in found)
