@@ -86,7 +86,8 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { requestConfig, xhr } = event.detail;
     if (!form || requestConfig.path !== PREVIEW) return;
-    refused = xhr.status >= 400;
+    // A mistake in the text comes with status 200 and its own in a header.
+    refused = xhr.status >= 400 || xhr.getResponseHeader("Problem-Status") !== null;
     if (!refused) answered = Object.fromEntries(FIELDS.map((name) => [name, String(requestConfig.parameters[name] || "")]));
   });
   const failed = (event) => { if (form && event.detail.requestConfig.path === PREVIEW) { refused = true; show(); } };

@@ -82,7 +82,8 @@ class JobEvent(TypedDict):
 
 class Finding(TypedDict):
     """What a trace says in a line. critical, share: the resource that is the bottleneck, and its share of the step.
-    action: the title of what saves most; saves_us: of it alone. step_time_us: as it is."""
+    action: the title of the first thing to do, "" for nothing; saves_us: of it alone, null where no time is predicted.
+    step_time_us: as it is."""
 
     critical: str | None
     share: float | None

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -125,22 +127,56 @@ def undelete(state: ServerState, trace_id: str) -> None:
         raise Problem(404, "not-found", "That trace is gone", "It was deleted too long ago to be brought back.")
 
 
-def forget_deleted(state: ServerState, before: str | None = None) -> int:
-    """How many deleted traces were removed for good: those deleted before then, all without a time."""
+def forget_deleted(state: ServerState, before: str) -> int:
+    """How many deleted traces were removed for good: those deleted before then."""
     ids = trash.deleted_before(state.store.database, before)
     for trace_id in ids:
-        file = trash.remove(state.store.database, trace_id)
-        if file is not None:  # None: it was brought back, or somebody else was faster
-            _remove(state.settings.uploads_dir / file)
+        _forget(state, trace_id)
     return len(ids)
 
 
 def _make_room(state: ServerState, announced: int = 0) -> None:
-    """Where an upload would not fit, what was deleted goes before somebody is refused."""
+    """Where an upload would not fit, what was deleted goes before somebody is refused: the oldest, until it fits.
+
+    Nothing goes for an upload that is refused for its size, or that would not fit without any of them either.
+    """
+    if uploads.is_too_large(state.settings, announced) or _fits(state, announced):
+        return
+    kept = trash.deleted_before(state.store.database)
+    files = [file for name in kept.values() for file in _files(state.settings.uploads_dir / name)]
+    if not _fits(state, announced - _bytes_freed(files)):
+        return
+    for trace_id in kept:
+        _forget(state, trace_id)
+        if _fits(state, announced):
+            return
+
+
+def _fits(state: ServerState, more: int) -> bool:
     try:
-        uploads.check_disk(state.settings, announced)
+        uploads.check_disk(state.settings, more)
     except Problem:
-        forget_deleted(state)
+        return False
+    return True
+
+
+def _bytes_freed(files: Iterable[Path]) -> int:
+    """Bytes that removing all of these files frees: a file with a name that stays stays."""
+    status: dict[int, os.stat_result] = {}
+    names = Counter[int]()
+    for file in files:
+        with suppress(FileNotFoundError):
+            found = file.stat(follow_symlinks=False)
+            status[found.st_ino] = found
+            names[found.st_ino] += 1
+    return sum(found.st_size for inode, found in status.items() if names[inode] >= found.st_nlink)
+
+
+def _forget(state: ServerState, trace_id: str) -> None:
+    """Remove a deleted trace for good, unless it was brought back or somebody else was faster."""
+    file = trash.remove(state.store.database, trace_id)
+    if file is not None:
+        _remove(state.settings.uploads_dir / file)
 
 
 def _announced(request: Request) -> int:
@@ -252,6 +288,11 @@ def _share(source: Path, target: Path) -> bool:
     return True
 
 
+def _files(path: Path) -> list[Path]:
+    """A trace's file and those of its companions, which need not be there."""
+    return [path, *(companion_path(path, field) for field in COMPANIONS)]
+
+
 def _remove(path: Path) -> None:
-    for file in (path, *(companion_path(path, field) for field in COMPANIONS)):
+    for file in _files(path):
         file.unlink(missing_ok=True)

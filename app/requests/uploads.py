@@ -163,6 +163,11 @@ def _disk_full(error: OSError) -> Problem:
     return Problem(503, "storage-failed", "", "The server cannot write to its data folder.")
 
 
+def is_too_large(settings: Settings, announced: int) -> bool:
+    """Whether a body of so many bytes is refused before it is read."""
+    return announced > settings.max_upload_bytes + MULTIPART_OVERHEAD
+
+
 def check_disk(settings: Settings, more: int = 0) -> None:
     """Problem 507 when `more` bytes would leave less than must stay free on disk, or be more than may be kept."""
     try:
@@ -370,7 +375,7 @@ def _check_announced(request: Request, settings: Settings) -> None:
     """Refuse by Content-Length what would be refused after hours of sending."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit():
-        if int(announced) > settings.max_upload_bytes + MULTIPART_OVERHEAD:
+        if is_too_large(settings, int(announced)):
             raise _too_large(settings)
         check_disk(settings, int(announced))
 

@@ -18,7 +18,7 @@ from app.objects.record import Validation, ValidationBody
 from app.objects.region import Region, RegionAdvised, RegionBody, StoredInputs
 from app.objects.task import ReadTask, Task, ValidateTask
 from app.objects.trace import AskedRegion, Trace, TraceBody, TraceProgress, TraceSummary
-from app.storage import checks, job_table, landscapes, measurements
+from app.storage import checks, job_table, landscapes, measurements, trash
 from app.storage.database import Database, finite, is_id, new_id, now
 from app.storage.paging import page_of
 from app.storage.rows import (
@@ -74,11 +74,14 @@ class Store:
     ) -> str:  # fmt: skip
         """A trace and the job that reads it, of the same id, which is answered; QueueFullError leaves nothing behind.
 
-        share: answer the id of the trace of that digest which is here already, unless it failed, and add nothing.
+        share: answer the id of the trace of that digest which is here already, unless it failed, and add nothing. One
+        that was deleted and can be brought back is brought back.
         """
         with self.database.write() as connection:
             if share and (known := job_table.same(connection, traces, digest, job_table.GOING_WELL)):
                 return known
+            if share and (back := trash.restore_same(connection, digest)):
+                return back
             values = {"name": name, "sha256": sha256, "bytes": size, "file": file, "digest": digest}
             connection.execute(traces.insert().values(id=trace_id, created_at=now(), **values))
             job_table.add(connection, job_id=trace_id, kind="read", request=request, cap=cap)

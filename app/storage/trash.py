@@ -64,14 +64,25 @@ def restore(database: Database, trace_id: str) -> bool:
         kept = connection.scalar(sa.select(trash.c.kept).where(trash.c.id == trace_id).with_for_update())
         if kept is None:
             return False
-        for table in _ORDER:
-            if kept[table.name]:
-                connection.execute(table.insert(), kept[table.name])
-        for validation_id, region_id in kept["measured"]:
-            place = validations.update().where(validations.c.id == validation_id)
-            connection.execute(place.values(region_id=region_id))
-        connection.execute(trash.delete().where(trash.c.id == trace_id))
+        _put_back(connection, trace_id, kept)
     return True
+
+
+def restore_same(connection: sa.Connection, digest: str | None) -> str | None:
+    """Put back the trace of that digest which was deleted last, if it was read; its id, None without one.
+
+    For whoever holds the digest by `job_table.same`.
+    """
+    if digest is None:
+        return None
+    alike = sa.select(trash.c.id, trash.c.kept).where(trash.c.kept[("traces", 0, "digest")].as_string() == digest)
+    read = alike.where(trash.c.kept[("jobs", 0, "state")].as_string() == "done")
+    newest = read.order_by(trash.c.deleted_at.desc(), trash.c.id).limit(1).with_for_update()
+    row = connection.execute(newest).first()
+    if row is None:
+        return None
+    _put_back(connection, row.id, row.kept)
+    return str(row.id)
 
 
 def remove(database: Database, trace_id: str) -> str | None:
@@ -79,7 +90,7 @@ def remove(database: Database, trace_id: str) -> str | None:
     if not is_id(trace_id):
         return None
     with database.write() as connection:
-        file: str | None = connection.scalar(sa.select(trash.c.file).where(trash.c.id == trace_id))
+        file: str | None = connection.scalar(sa.select(trash.c.file).where(trash.c.id == trace_id).with_for_update())
         if file is not None:
             connection.execute(trash.delete().where(trash.c.id == trace_id))
     return file
@@ -95,11 +106,22 @@ def deleted(database: Database) -> list[DeletedTrace]:
         ]
 
 
-def deleted_before(database: Database, before: str | None = None) -> list[str]:
-    """Ids of those deleted before that time; of all without one."""
-    query = sa.select(trash.c.id)
+def deleted_before(database: Database, before: str | None = None) -> dict[str, str]:
+    """Those deleted before that time, all without one, the oldest first: id -> the name of its file."""
+    query = sa.select(trash.c.id, trash.c.file).order_by(trash.c.deleted_at, trash.c.id)
     with database.read() as connection:
-        return list(connection.scalars(query if before is None else query.where(trash.c.deleted_at < before)))
+        rows = connection.execute(query if before is None else query.where(trash.c.deleted_at < before))
+        return {row.id: row.file for row in rows}
+
+
+def _put_back(connection: sa.Connection, trace_id: str, kept: Mapping[str, Any]) -> None:
+    for table in _ORDER:
+        if kept[table.name]:
+            connection.execute(table.insert(), kept[table.name])
+    for validation_id, region_id in kept["measured"]:
+        place = validations.update().where(validations.c.id == validation_id)
+        connection.execute(place.values(region_id=region_id))
+    connection.execute(trash.delete().where(trash.c.id == trace_id))
 
 
 def _rows(connection: sa.Connection, table: sa.Table, which: sa.ColumnElement[bool]) -> list[dict[str, Any]]:

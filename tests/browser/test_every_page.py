@@ -200,6 +200,19 @@ def test_on_paper_there_is_no_header_and_what_is_folded_is_read(open_page: Open,
     assert hidden == 0
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_word_on_a_rows_button_stays_inside_of_it(open_page: Open, trace: str, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 800}).page
+    page.goto("/history?kind=trace")
+    page.locator(".row-menu summary").first.click()
+    room = page.get_by_role("button", name="Rename").first.evaluate(
+        "e => { const words = document.createRange(); words.selectNodeContents(e); "
+        "return e.getBoundingClientRect().right - words.getBoundingClientRect().right; }"
+    )
+    assert room > 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 @pytest.mark.parametrize("path", ["trace", "region", "/history"])
 def test_a_pdf_is_made_of_it_on_few_sheets(open_page: Open, server: str, trace: str, path: str) -> None:
     page = open_page().page

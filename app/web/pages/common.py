@@ -21,7 +21,7 @@ from app.storage.history import Wanted, find_entries
 from app.web.labels import WIDGET_BOUNDS, WIDGET_KINDS, WIDGET_PRESETS, WIDGET_SLIDERS, recording_script
 from app.web.pages.examples import DEFAULT_REGION, Example, examples
 from app.web.pages.widget import AnswerContext, answer_context
-from app.web.templating import is_fragment
+from app.web.templating import is_fragment, render
 from app.web.views.history import HistoryRow, history_rows
 from profiler.hardware import DEVICES
 
@@ -103,6 +103,32 @@ def missing(what: str) -> Problem:
 def mark_place(problem: Problem) -> str:
     """The line of the region that the error is about, with the caret under it; "" where there is none."""
     return "\n".join(line[2:] for line in str(problem.extra.get("shown", "")).splitlines()[1:3] if line[:2] == "  ")
+
+
+def problem_context(problem: Problem) -> dict[str, object]:
+    """What a template says of a problem."""
+    return {
+        "status": problem.status,
+        "code": problem.code,
+        "title": problem.title,
+        "detail": problem.detail,
+        **problem.extra,
+        "spot": mark_place(problem),
+    }
+
+
+def problem_fragment(request: Request, problem: Problem, *, typing: bool = False) -> Response:
+    """A problem for htmx, shown where the form's answer goes, or below the text where it has a line of it.
+
+    typing: of a text that is being typed, where mistakes are no faults: status 200, so that no console reports each,
+    and the problem's status in the header Problem-Status.
+    """
+    body = problem_context(problem)
+    headers = {"HX-Retarget": "#region-error", "HX-Reswap": "innerHTML"} if body.get("line") else {}
+    if typing:
+        headers["Problem-Status"] = str(problem.status)
+    status = 200 if typing else problem.status
+    return render("partials/problem.html", {"problem": body}, request=request, status=status, headers=headers)
 
 
 def parse_number(text: str | None, scale: float = 1.0) -> float | None:

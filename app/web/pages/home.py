@@ -17,7 +17,7 @@ from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED
 from app.storage import trash
 from app.web import pages
-from app.web.pages.common import home_page, mark_place, missing, redirect, widget_answer
+from app.web.pages.common import home_page, missing, problem_context, problem_fragment, redirect, widget_answer
 from app.web.pages.examples import examples
 from app.web.pages.widget import answer_table
 from app.web.server.access import Access, declare
@@ -42,20 +42,13 @@ for part in page_routers():
 
 def render_problem(request: Request, problem: Problem) -> Response:
     """An error in the look of the page; a fragment where htmx asked, shown where the form's answer goes."""
-    body = {
-        "status": problem.status,
-        "code": problem.code,
-        "title": problem.title,
-        "detail": problem.detail,
-        **problem.extra,
-        "spot": mark_place(problem),
-    }
     if is_fragment(request):
-        headers = {"HX-Retarget": "#region-error", "HX-Reswap": "innerHTML"} if body.get("line") else {}
-        return render(
-            "partials/problem.html", {"problem": body}, request=request, status=problem.status, headers=headers
-        )
-    context = {"problem": body, "way": way_on(problem.status, problem.code), "undo": _deleted_here(request, problem)}
+        return problem_fragment(request, problem)
+    context = {
+        "problem": problem_context(problem),
+        "way": way_on(problem.status, problem.code),
+        "undo": _deleted_here(request, problem),
+    }
     return render("error.html", context, request=request, status=problem.status)
 
 

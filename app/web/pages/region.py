@@ -30,6 +30,7 @@ from app.web.pages.common import (
     mark_place,
     missing,
     parse_number,
+    problem_fragment,
     redirect,
 )
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -139,7 +140,14 @@ def preview_region(
     Evidence stays only where the text is still the stored one, or that of the validation on the page, which is `job`.
     """
     form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    region = regions.preview_region(state_of(request), text, oracle_timeout_s=ANSWERED_BEFORE_S, **read_workload(form))
+    try:
+        region = regions.preview_region(
+            state_of(request), text, oracle_timeout_s=ANSWERED_BEFORE_S, **read_workload(form)
+        )
+    except Problem as problem:
+        if problem.status != 422 or not is_fragment(request):
+            raise
+        return problem_fragment(request, problem, typing=True)
     validation_id = job[0] if job else ""
     context = {**_edit_context(request, form, region, region_id, validation_id), "job": validation_id}
     tabs = _tabs(context, tab, text)

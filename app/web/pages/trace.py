@@ -22,11 +22,12 @@ from app.web.pages.common import missing
 from app.web.pages.news import HOLD_S, until_parts
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
+from app.web.server.csv_response import csv_response
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
 from app.web.views.oracle_line import describe_oracle, newly_asked
 from app.web.views.reading import ADVISING, describe_progress, has_parts, newly_advised
-from app.web.views.region_csv import regions_csv
+from app.web.views.region_csv import COLUMNS, region_rows
 from app.web.views.region_list import ListedRegion, View, evidence_level, parse_view, write_query
 from app.web.views.trace_page import (
     RankRow,
@@ -101,8 +102,7 @@ def regions_table(request: Request, trace_id: str) -> Response:
     view = parse_view(request.query_params.multi_items())
     part = _regions_part(request, stored, view, _other_rank(request, stored, view))
     name = re.sub(r"[^A-Za-z0-9]+", "-", stored["name"]).strip("-")[:60] or "trace"
-    headers = {"Content-Disposition": f'attachment; filename="{name}-regions.csv"'}
-    return Response(regions_csv([*part["regions"], *part["small"]]), media_type="text/csv", headers=headers)
+    return csv_response(f"{name}-regions", COLUMNS, region_rows([*part["regions"], *part["small"]]))
 
 
 @router.get("/traces/{trace_id}/reading")

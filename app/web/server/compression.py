@@ -11,7 +11,7 @@ cookie, never in a body.
 from __future__ import annotations
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LEVEL = 5
@@ -19,6 +19,9 @@ LEVEL = 5
 
 LEAST_BYTES = 860
 """What fits into one packet does not come sooner by being shorter."""
+
+AS_IT_IS = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
+"""Files that somebody handed in, mostly compressed already: sent with their length, so that a download has progress."""
 
 
 def takes_gzip(accept_encoding: str) -> bool:
@@ -35,7 +38,7 @@ class Compressed:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.compressing = GZipMiddleware(app, LEAST_BYTES, LEVEL)
+        self.compressing = GZipMiddleware(app, LEAST_BYTES, LEVEL, exclude_content_types=AS_IT_IS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

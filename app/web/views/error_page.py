@@ -40,7 +40,8 @@ BY_STATUS: Mapping[int, WayOn] = {
     401: WayOn("This server asks for its token.", (SIGN_IN,)),
     403: WayOn("Open the page from this site.", (START,)),
     404: WayOn(
-        "Look for it in the history; what was deleted in the last hour can be brought back there.", (HISTORY, START)
+        "Look for it in the history; what a page's Delete removed in the last hour can be brought back there.",
+        (HISTORY, START),
     ),
     405: WayOn("Begin again from the form.", (START,)),
     408: WayOn("Send it again.", (START,)),

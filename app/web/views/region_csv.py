@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from app.objects.common import Range
 from app.web.labels import TOOL_LABELS
+from app.web.server.csv_response import Cell
 from app.web.views.region_list import EVIDENCE, ListedRegion
 
 COLUMNS = (
@@ -16,19 +15,10 @@ COLUMNS = (
     "streams", "id",
 )  # fmt: skip
 
-Cell = str | float | None
 
-RUNS = ("=", "+", "-", "@", "\t", "\r")
-"""A text that begins so is a formula to a spreadsheet; names of a trace are anybody's."""
-
-
-def regions_csv(regions: Sequence[ListedRegion]) -> str:
-    """One line a region, after a line of COLUMNS. An empty cell is a figure that is not known."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_harmless(cell) for cell in _cells(region)] for region in regions)
-    return out.getvalue()
+def region_rows(regions: Iterable[ListedRegion]) -> Iterator[tuple[Cell, ...]]:
+    """One row a region, as COLUMNS has it. None is a figure that is not known."""
+    return map(_cells, regions)
 
 
 def _cells(region: ListedRegion) -> tuple[Cell, ...]:
@@ -54,7 +44,3 @@ def _cells(region: ListedRegion) -> tuple[Cell, ...]:
 
 def _middle(value: Range | None) -> float | None:
     return value["mid"] if value else None
-
-
-def _harmless(cell: Cell) -> Cell:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(RUNS) else cell

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.storage.history import SORTS, Wanted, find_entries, rename
+from app.storage.history import SORTS, Wanted, find_entries, finding_of, rename
 from app.storage.store import Store
 from tests.app.storage.test_store import measure, read_trace, region
 
@@ -17,6 +17,16 @@ def store(database_url: str) -> Iterator[Store]:
     store = Store(database_url)
     yield store
     store.close()
+
+
+def test_the_first_thing_to_do_counts_where_no_time_is_predicted_of_it(store: Store) -> None:
+    trace = store.trace(read_trace(store, "r")["id"])
+    assert trace is not None
+    record: Any = {"title": "Record again with what the CPU does", "saves_us": None}
+    saving: Any = {"title": "Compile", "saves_us": {"low": 1.0, "mid": 2.0, "high": 3.0}}
+    finding = finding_of({**trace, "actions": [record, saving]})
+    assert finding is not None
+    assert (finding["action"], finding["saves_us"]) == (record["title"], None)
 
 
 def names(store: Store, **wanted: Any) -> list[str]:

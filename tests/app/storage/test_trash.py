@@ -57,8 +57,8 @@ def test_a_reading_that_was_under_way_comes_back_cancelled_and_nobody_takes_it(s
 def test_removed_for_good_it_does_not_come_back(store: Store) -> None:
     trace = read_trace(store, "a")
     assert trash.put(store.database, trace["id"])
-    assert trash.deleted_before(store.database, "2000-01-01T00:00:00.000000Z") == []
-    assert trash.deleted_before(store.database) == [trace["id"]]
+    assert trash.deleted_before(store.database, "2000-01-01T00:00:00.000000Z") == {}
+    assert trash.deleted_before(store.database) == {trace["id"]: trace["id"]}
     assert trash.remove(store.database, trace["id"]) == trace["id"]
     assert trash.remove(store.database, trace["id"]) is None
     assert not trash.restore(store.database, trace["id"])

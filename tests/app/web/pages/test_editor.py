@@ -56,10 +56,18 @@ def test_only_pages_with_a_text_to_type_load_the_editor_and_none_before_it_is_ne
         assert "editor.js" not in client.get(path).text
 
 
-def test_an_error_says_its_place_to_the_script(client: httpx.Client) -> None:
-    wrong = client.post("/regions/preview", data={"text": TEXT.replace("gelu", "gelo")}, headers=HTMX)
-    assert wrong.status_code == 422
+def test_an_error_says_its_place_to_the_script_and_a_pause_in_typing_logs_no_failed_request(
+    client: httpx.Client,
+) -> None:
+    data = {"text": TEXT.replace("gelu", "gelo")}
+    wrong = client.post("/regions/preview", data=data, headers=HTMX)
+    assert (wrong.status_code, wrong.headers["problem-status"]) == (200, "422")
+    assert (wrong.headers["hx-retarget"], wrong.headers.get("hx-replace-url")) == ("#region-error", None)
     assert 'data-line="3" data-column="5" data-end-column="9"' in wrong.text
+    assert client.post("/regions/preview", data=data).status_code == 422
+    number = client.post("/regions/preview", data={"text": TEXT, "calls_per_step": "many"}, headers=HTMX)
+    assert (number.status_code, number.headers["problem-status"]) == (200, "422")
+    assert "problem-status" not in client.post("/regions/preview", data={"text": TEXT}, headers=HTMX).headers
 
 
 # --------------------------------------------------------------------------------------------------------------- lines

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from app.requests.uploads import MULTIPART_OVERHEAD
 from app.web.pages.history import NAME_CHARS
 from app.web.server import retention
 from tests.app.web.conftest import Serving, serving
@@ -49,7 +50,7 @@ def row_of(page: str, row_id: str) -> str:
 
 def test_a_trace_says_what_the_trace_page_says_first(web: Serving, trace: dict[str, Any]) -> None:
     stored = web.client.get(f"/api/v1/traces/{trace['id']}").json()
-    first = next(action for action in stored["actions"] if action["saves_us"])
+    first = stored["actions"][0]
     row = row_of(web.client.get("/history").text, trace["id"])
     assert first["title"] in re.sub(r"\s+", " ", row)
     assert f"saves {first['saves_us']['mid'] / 1e3:.2f} ms" in row
@@ -173,6 +174,53 @@ def test_what_was_deleted_makes_room_before_an_upload_is_refused(tmp_path: Path)
         assert full.client.post(f"/traces/{first['id']}/delete").status_code == 303
         assert full.client.post("/api/v1/traces?wait=20", content=b"y" * 700).status_code == 201
         assert full.client.post(f"/traces/{first['id']}/undelete").status_code == 404
+
+
+def test_an_upload_that_is_refused_anyway_takes_no_undo(tmp_path: Path) -> None:
+    with serving(tmp_path, "trace", max_stored_bytes=1000, max_upload_bytes=4000) as full:
+        first = full.client.post("/api/v1/traces?wait=20", content=b"x" * 300).json()
+        full.client.post("/api/v1/traces?wait=20", content=b"y" * 300)
+        assert full.client.post(f"/traces/{first['id']}/delete").status_code == 303
+        for size, status in ((5000 + MULTIPART_OVERHEAD, 413), (900, 507)):
+            assert full.client.post("/api/v1/traces", content=b"z" * size).status_code == status
+        assert full.client.post(f"/traces/{first['id']}/undelete").status_code == 303
+
+
+def test_room_is_made_of_the_oldest_deletions_alone(tmp_path: Path) -> None:
+    with serving(tmp_path, "trace", max_stored_bytes=1000) as full:
+        ids = [full.client.post("/api/v1/traces?wait=20", content=c * 300).json()["id"] for c in (b"a", b"b", b"c")]
+        for trace_id in (ids[1], ids[0], ids[2]):
+            assert full.client.post(f"/traces/{trace_id}/delete").status_code == 303
+        assert full.client.post("/api/v1/traces?wait=20", content=b"d" * 350).status_code == 201
+        undone = [full.client.post(f"/traces/{trace_id}/undelete").status_code for trace_id in ids]
+        assert undone == [303, 404, 303]
+
+
+def test_the_same_bytes_again_bring_a_deleted_trace_back_and_make_no_second(
+    web: Serving, trace: dict[str, Any]
+) -> None:
+    path, files = f"/traces/{trace['id']}", web.files()
+    before = web.client.get(f"/api/v1{path}").json()
+    assert web.client.post(f"{path}/delete").status_code == 303
+    again = web.client.post("/api/v1/traces?wait=60&name=other", content=TRACE.read_bytes(), timeout=90)
+    assert (again.status_code, again.json()["id"]) == (200, trace["id"])
+    assert web.client.get(f"/api/v1{path}").json() == before
+    assert web.client.post(f"{path}/undelete").status_code == 404
+    assert web.files() == files
+
+
+def test_an_old_link_to_a_later_page_says_that_there_is_no_more_of_it(web: Serving, trace: dict[str, Any]) -> None:
+    page = web.client.get("/history?kind=trace&sort=name&after=zzz~z").text
+    main = html.unescape(page.partition("<main")[2])
+    assert "No more rows" in main
+    assert "Nothing yet" not in main
+    (first,) = re.findall(r'href="([^"]+)">First page', main)
+    assert trace["id"] in rows(web.client.get(first).text)
+
+
+def test_a_page_that_is_gone_promises_an_undo_only_of_what_a_page_deleted(web: Serving) -> None:
+    page = web.client.get(f"/traces/{'a' * 26}").text
+    assert "what a page's Delete removed in the last hour can be brought back" in html.unescape(page)
 
 
 def test_empty_it_says_what_to_do_first(tmp_path: Path) -> None:

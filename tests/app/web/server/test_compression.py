@@ -157,3 +157,13 @@ def test_no_answer_holds_the_token(tmp_path: Path) -> None:
             answer = guarded.client.get(path, headers={"Accept": "text/html"})
             assert answer.status_code == 200, path
             assert token not in answer.text, path
+
+
+def test_a_file_that_was_handed_in_is_sent_with_its_length_and_not_packed_twice(server: Serving) -> None:
+    body = gzip.compress(b'{"traceEvents": []}' + b" " * 1000) + bytes(2 * LEAST_BYTES)
+    trace_id = server.client.post("/api/v1/traces", content=body).json()["id"]
+    answer, sent = raw(server, f"/traces/{trace_id}/perfetto/file", "gzip")
+    assert answer.status_code == 200
+    assert "content-encoding" not in answer.headers
+    assert int(answer.headers["content-length"]) == len(body)
+    assert sent == body
