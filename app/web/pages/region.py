@@ -14,6 +14,7 @@ from app.errors import Problem
 from app.objects.device import Device
 from app.objects.record import ArchiveRecord, Validation
 from app.objects.region import Region, RegionBody
+from app.objects.trace import Trace
 from app.requests import regions, revalidate
 from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
@@ -39,7 +40,7 @@ from app.web.templating import is_fragment, render
 from app.web.views import whatif
 from app.web.views.compiled_kernels import machine_page
 from app.web.views.recorded_landscape import survey_section
-from app.web.views.region_page import EvidenceCharts, analysis, evidence_charts
+from app.web.views.region_page import Analysis, EvidenceCharts, analysis, evidence_charts
 from app.web.views.region_tabs import TabsSection, tabs_section
 from app.web.views.validation_page import (
     AnyValidation,
@@ -438,15 +439,25 @@ def _what_if_values(request: Request) -> tuple[float | None, float | None]:
     )
 
 
-def _analysis(request: Request, region: RegionBody, evidence: AnyValidation | None) -> Mapping[str, object]:
-    """The analysis by this server's thresholds."""
-    return analysis(region, evidence, state_of(request).settings.rule)
+def _analysis(
+    request: Request, region: RegionBody, evidence: AnyValidation | None, trace: Trace | None = None
+) -> Analysis:
+    """The analysis by this server's thresholds. trace: that the region is of."""
+    return analysis(region, evidence, state_of(request).settings.rule, trace)
+
+
+def trace_of(request: Request, region: RegionBody) -> Trace | None:
+    """The stored trace that a region is of, with its actions."""
+    source = region.get("source")
+    trace_id = source.get("trace") if source else None
+    return state_of(request).store.trace(trace_id) if trace_id else None
 
 
 def _stored_analysis(request: Request, region: Region, evidence: AnyValidation | None) -> dict[str, object]:
     """Context of a stored region's analysis."""
     on = regions.oracle_is_on(state_of(request))
-    return {**_analysis(request, region, evidence), "oracle_on": on, "machine_id": region["id"] if on else None}
+    shown = _analysis(request, region, evidence, trace_of(request, region))
+    return {**shown, "oracle_on": on, "machine_id": region["id"] if on else None}
 
 
 def evidence_of(request: Request, region: Region) -> Evidence:

@@ -12,7 +12,7 @@ from app.errors import Problem
 from app.requests.archived_evidence import recorded_devices
 from app.requests.state import state_of
 from app.web.pages.common import find_region, missing
-from app.web.pages.region import evidence_of
+from app.web.pages.region import evidence_of, trace_of
 from app.web.server.access import Access, declare
 from app.web.views.report import region_report, trace_report
 
@@ -41,7 +41,8 @@ def region_file(request: Request, region_id: str) -> Response:
     """A region with its advice and what was measured of it, here or elsewhere."""
     region = find_region(request, region_id)
     evidence = evidence_of(request, region)
-    page = region_report(region, evidence.get("validation"), evidence.get("nearest"), written=_now())
+    trace = trace_of(request, region)
+    page = region_report(region, evidence.get("validation"), evidence.get("nearest"), written=_now(), trace=trace)
     return _file(region["name"], page)
 
 

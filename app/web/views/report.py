@@ -43,17 +43,19 @@ def trace_report(
     if not page["parts"]:
         raise ValueError("there is nothing to report on a trace that is not read")
     sections = [*page["regions"], *page["small"]]
-    verdicts = [verdict_section(region) for region in sections]
+    verdicts = [verdict_section(region, trace=trace) for region in sections]
     return _render("report/trace.html", {**page, "sections": sections, "verdicts": verdicts}, written)
 
 
 def region_report(
-    region: RegionBody, validation: AnyValidation | None = None, nearest: ArchiveRecord | None = None, *, written: str
-) -> str:
-    """The report of a region with what was measured of it here, and the archive's nearest record of it."""
+    region: RegionBody, validation: AnyValidation | None = None, nearest: ArchiveRecord | None = None, *, written: str,
+    trace: Trace | None = None,
+) -> str:  # fmt: skip
+    """The report of a region with what was measured of it here, and the archive's nearest record of it. trace: that it
+    is of."""
     measured = validation if validation and validation.get("state") == "done" else None
     evidence = nearest or measured
-    context: dict[str, object] = {**analysis(region, evidence)}
+    context: dict[str, object] = {**analysis(region, evidence, trace=trace)}
     if measured:
         context |= summarize_validation(measured)
     if nearest:

@@ -13,7 +13,7 @@ from app.objects.common import Note, Range
 from app.objects.obstacle import Obstacle
 from app.objects.region import Region, RegionBody
 from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, Trace, TraceBody, TraceSummary
-from app.trace_report.actions.listed import saved_by_region
+from app.trace_report.actions.of_region import own_action
 from app.trace_report.launches_left import list_names
 from app.trace_report.ranks import spread_json
 from app.trace_report.rests_on import rests_on_words
@@ -275,16 +275,22 @@ def saves_us(region: AnyRegion, step_us: float | None) -> float:
 
 
 def rank_by_saving(regions: Iterable[ListedRegion], trace: AnyTrace) -> list[ListedRegion]:
-    """Regions with `saves_us`, the largest saving first, then by time: their parts of what all actions save together.
+    """Regions with `saves_us` and `step_speedup`, the largest saving first, then by time: those of the region's own
+    action, alone. A region without one saves nothing by itself.
 
     While there are no actions yet: as if each region's advice were the only one.
     """
-    saved, step_us = saved_by_region(trace.get("actions") or ()), trace.get("step_time_us")
-    rows: list[ListedRegion] = [
-        {**r, "saves_us": saved.get(r.get("key") or "", 0.0) if trace.get("actions") else saves_us(r, step_us)}
-        for r in regions
-    ]
+    rows = [_with_saving(region, trace) for region in regions]
     return sorted(rows, key=lambda r: (-r.get("saves_us", 0.0), -(r.get("time_us_per_step") or 0.0)))
+
+
+def _with_saving(region: ListedRegion, trace: AnyTrace) -> ListedRegion:
+    own = own_action(trace, region.get("key"), region.get("advice"))
+    if own is not None:
+        return {**region, "saves_us": own.saves_us, "step_speedup": own.speedup}
+    saved_us = 0.0 if trace.get("actions") else saves_us(region, trace.get("step_time_us"))
+    advice = region.get("advice")
+    return {**region, "saves_us": saved_us, "step_speedup": advice.get("step_speedup") if advice else None}
 
 
 def page_notes(trace: AnyTrace) -> list[Note]:
