@@ -13,7 +13,7 @@ from app.web.labels import TOOL_LABELS
 
 TOOLS = ("triton", "cuda", "compile", "library", "skip")
 EVIDENCE = (
-    ("measured", "measured here"),
+    ("measured", "measured"),
     ("recorded", "recorded elsewhere"),
     ("predicted", "predicted"),
     ("rule", "by the rule, no times"),
@@ -41,9 +41,9 @@ Level = Literal["", "measured", "recorded", "predicted", "rule"]
 class ListedRegion(Region):
     """A region as a trace's page lists it. distinct_name: by which a reader distinguishes those of one name.
 
-    place: in the trace's list. saves_us: of one step, by following the advice alone. step_speedup: likewise. recorded: the device of the archive's
-    record of it. forward: the region whose gradient it computes; passes: its time in both passes, in words. anchor: of
-    its part of a report.
+    place: in the trace's list. saves_us: of one step, by following the advice alone. step_speedup: likewise. recorded:
+    the device of the archive's record of it. forward: the region whose gradient it computes; passes: its time in both
+    passes, in words. anchor: of its part of a report.
     """
 
     distinct_name: NotRequired[str]

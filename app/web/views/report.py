@@ -11,6 +11,7 @@ from app import __version__
 from app.objects.record import ArchiveRecord
 from app.objects.region import RegionBody
 from app.objects.trace import Trace, TraceBody, TraceSummary
+from app.thresholds import DEFAULTS, Thresholds
 from app.web.server.assets import folder
 from app.web.templating import environment
 from app.web.views.region_page import analysis, evidence_charts
@@ -32,14 +33,15 @@ def trace_report(
     group: Iterable[TraceSummary] = (),
     *,
     written: str,
-    recorded: Mapping[str, str] | None = None,
+    recorded: Mapping[str, ArchiveRecord] | None = None,
+    settings: Thresholds = DEFAULTS,
 ) -> str:
     """The report of a trace that is ready, with a part for each of its regions.
 
-    written: when, in words. recorded: texts of regions that the archive has, with the device. ValueError for a trace
+    written: when, in words. recorded: texts of regions that the archive has, with the record. ValueError for a trace
     of which nothing is known.
     """
-    page = trace_page(trace, group, recorded=recorded, anchors=True)
+    page = trace_page(trace, group, recorded=recorded, anchors=True, settings=settings)
     if not page["parts"]:
         raise ValueError("there is nothing to report on a trace that is not read")
     sections = [*page["regions"], *page["small"]]

@@ -96,7 +96,7 @@ def verdict_section(
     predicted = region.get("advice")
     if not predicted:
         return None
-    advice, measured = _by_measurement(region, predicted, record, settings)
+    advice, measured = by_measurement(region, predicted, record, settings)
     own = own_action(trace, region.get("key"), advice) if trace is not None else None
     by_wall = measured is not None and decided_by_wall(measured)
     bars = _measured_bars(advice, measured) if measured is not None else _predicted_bars(_unmixed(predicted, record))
@@ -148,7 +148,7 @@ def is_of_this_device(region: RegionBody, record: Figures | None) -> bool:
     return match == "same" and device is not None and find_device(record.get("device")) == device
 
 
-def _by_measurement(
+def by_measurement(
     region: RegionBody, advice: Advice, record: Validation | ArchiveRecord | None, settings: Thresholds
 ) -> tuple[Advice, Figures | None]:
     """The advice as the measurement has it, and that measurement; the advice itself and None where it speaks of none.
