@@ -7,7 +7,7 @@ import logging
 import time
 
 from app.background import Background
-from app.requests.archived_evidence import recorded_devices
+from app.requests.archived_evidence import recorded_regions
 from app.requests.state import ServerState
 from app.web.pages.examples import DEFAULT_REGION, examples
 from app.web.server.assets import compress_all
@@ -26,7 +26,7 @@ class WarmPages(Background):
     def serve(self) -> None:
         began = time.monotonic()
         try:
-            recorded_devices(self.state, [examples()[DEFAULT_REGION].text])
+            recorded_regions(self.state, {examples()[DEFAULT_REGION].text: None})
             import plotly.graph_objects  # noqa: F401
 
             compress_all()

@@ -14,6 +14,7 @@ from app.errors import Problem
 from app.objects.device import Device
 from app.objects.record import ArchiveRecord, Validation
 from app.objects.region import Region, RegionBody
+from app.objects.trace import Trace
 from app.requests import regions, revalidate
 from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
@@ -40,7 +41,7 @@ from app.web.templating import is_fragment, render
 from app.web.views import whatif
 from app.web.views.compiled_kernels import machine_page
 from app.web.views.recorded_landscape import survey_section
-from app.web.views.region_page import EvidenceCharts, analysis, evidence_charts
+from app.web.views.region_page import Analysis, EvidenceCharts, analysis, evidence_charts
 from app.web.views.region_tabs import TabsSection, tabs_section
 from app.web.views.validation_page import (
     AnyValidation,
@@ -194,18 +195,60 @@ def _edit_context(
     stored = _find_unedited(request, region_id, form["text"])
     newest = _newest(request, stored) if stored else _find_validation(request, region, job)
     same = stored is not None and _device(stored) == _device(region)
+    original = stored or (state_of(request).store.region(region_id) if region_id else None)
+    unchanged = stored if stored is not None and same and _has_same_use(stored, region) else None
     evidence = _collect_evidence(request, region, newest)
     carried = _carrying_address(form)
     return {
-        **_analysis(request, region, evidence.get("nearest") or newest),
+        **_edited_analysis(
+            request,
+            region,
+            evidence.get("nearest") or newest,
+            unchanged=unchanged,
+            before=original if stored is None else None,
+        ),
         **evidence,
         **_landscape(request, region, newest, evidence.get("nearest")),
+        "original": original,
         "edited": stored is None,
         "compares_code": stored is None and is_fragment(request),
-        "permalink": f"/regions/{stored['id']}" if stored and same and _has_same_use(stored, region) else carried,
+        "permalink": f"/regions/{unchanged['id']}" if unchanged else carried,
         "oracle_on": regions.oracle_is_on(state_of(request)),
         "machine_id": region_id if same and stored and stored.get("oracle") else None,
     }
+
+
+class EditedAnalysis(Analysis):
+    """share_before_edit: the share is that of the text before its edit, as its trace has it."""
+
+    share_before_edit: bool
+
+
+def _edited_analysis(
+    request: Request,
+    region: RegionBody,
+    evidence: AnyValidation | None,
+    *,
+    unchanged: Region | None,
+    before: Region | None,
+) -> EditedAnalysis:
+    """The analysis of a form's text. unchanged: the stored region that it still is; before: the one that was edited.
+
+    What a trace says of a region holds of no other text: the step after the advice is then left out.
+    """
+    if unchanged is not None:
+        of_trace: RegionBody = {**region, "key": unchanged["key"]} if unchanged.get("key") else region
+        return {**_analysis(request, of_trace, evidence, trace_of(request, unchanged)), "share_before_edit": False}
+    page = _analysis(request, region, evidence)
+    kept = (
+        before is not None
+        and trace_id_of(before) is not None
+        and region.get("share_of_step") is not None
+        and _has_same_share(before, region)
+    )
+    if kept and page["verdict"] is not None:
+        page["verdict"] = {**page["verdict"], "step": None}
+    return {**page, "share_before_edit": kept}
 
 
 def _device(region: RegionBody) -> str | None:
@@ -216,8 +259,13 @@ def _device(region: RegionBody) -> str | None:
 
 def _has_same_use(stored: Region, region: RegionBody) -> bool:
     """Whether a form's other fields say the same as the stored region's: shares up to the form's digits."""
+    return _has_same_share(stored, region) and stored.get("calls_per_step") == region.get("calls_per_step")
+
+
+def _has_same_share(stored: Region, region: RegionBody) -> bool:
+    """Whether the shares are the same up to the form's digits."""
     one, other = (math.inf if (share := r.get("share_of_step")) is None else share for r in (stored, region))
-    return math.isclose(one, other, abs_tol=1e-5) and stored.get("calls_per_step") == region.get("calls_per_step")
+    return math.isclose(one, other, abs_tol=1e-5)
 
 
 def _carrying_address(form: Mapping[str, str]) -> str:
@@ -446,15 +494,30 @@ def _what_if_values(request: Request) -> tuple[float | None, float | None]:
     )
 
 
-def _analysis(request: Request, region: RegionBody, evidence: AnyValidation | None) -> Mapping[str, object]:
-    """The analysis by this server's thresholds."""
-    return analysis(region, evidence, state_of(request).settings.rule)
+def _analysis(
+    request: Request, region: RegionBody, evidence: AnyValidation | None, trace: Trace | None = None
+) -> Analysis:
+    """The analysis by this server's thresholds. trace: that the region is of."""
+    return analysis(region, evidence, state_of(request).settings.rule, trace)
+
+
+def trace_id_of(region: RegionBody) -> str | None:
+    """The id of the trace that a region is of."""
+    source = region.get("source")
+    return source.get("trace") if source else None
+
+
+def trace_of(request: Request, region: RegionBody) -> Trace | None:
+    """The stored trace that a region is of, with its actions."""
+    trace_id = trace_id_of(region)
+    return state_of(request).store.trace(trace_id) if trace_id else None
 
 
 def _stored_analysis(request: Request, region: Region, evidence: AnyValidation | None) -> dict[str, object]:
     """Context of a stored region's analysis."""
     on = regions.oracle_is_on(state_of(request))
-    return {**_analysis(request, region, evidence), "oracle_on": on, "machine_id": region["id"] if on else None}
+    shown = _analysis(request, region, evidence, trace_of(request, region))
+    return {**shown, "oracle_on": on, "machine_id": region["id"] if on else None}
 
 
 def evidence_of(request: Request, region: Region) -> Evidence:

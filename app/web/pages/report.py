@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.errors import Problem
-from app.requests.archived_evidence import recorded_devices
+from app.requests.archived_evidence import advised_devices, recorded_regions
 from app.requests.state import state_of
 from app.web.pages.common import find_region, missing
-from app.web.pages.region import evidence_of
+from app.web.pages.region import evidence_of, trace_of
 from app.web.server.access import Access, declare
 from app.web.views.report import region_report, trace_report
 
@@ -30,9 +30,10 @@ def trace_file(request: Request, trace_id: str) -> Response:
     if trace["status"] != "ready":
         raise Problem(409, "not-ready", "There is nothing to report yet", "The trace is being read, or it failed.")
     group = store.trace_group(trace.get("group"))
-    texts = [text for r in trace["regions"] if (text := r.get("text"))]
-    recorded = recorded_devices(state_of(request), texts)
-    return _file(trace["name"], trace_report(trace, group, written=_now(), recorded=recorded))
+    state = state_of(request)
+    recorded = recorded_regions(state, advised_devices(trace["regions"]))
+    report = trace_report(trace, group, written=_now(), recorded=recorded, settings=state.settings.rule)
+    return _file(trace["name"], report)
 
 
 @router.get("/regions/{region_id}/report.html")
@@ -41,7 +42,8 @@ def region_file(request: Request, region_id: str) -> Response:
     """A region with its advice and what was measured of it, here or elsewhere."""
     region = find_region(request, region_id)
     evidence = evidence_of(request, region)
-    page = region_report(region, evidence.get("validation"), evidence.get("nearest"), written=_now())
+    trace = trace_of(request, region)
+    page = region_report(region, evidence.get("validation"), evidence.get("nearest"), written=_now(), trace=trace)
     return _file(region["name"], page)
 
 

@@ -13,9 +13,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse, Response
 
+from app.objects.record import ArchiveRecord
 from app.objects.region import Region, RegionBody
 from app.objects.trace import Trace, TraceProgress, TraceSummary
-from app.requests.archived_evidence import recorded_devices
+from app.requests.archived_evidence import advised_devices, recorded_regions
 from app.requests.state import state_of
 from app.requests.trace_oracle import progress_of, with_progress
 from app.web.pages.common import missing
@@ -28,7 +29,7 @@ from app.web.templating import is_fragment, render
 from app.web.views.oracle_line import describe_oracle, newly_asked
 from app.web.views.reading import ADVISING, describe_progress, has_parts, newly_advised
 from app.web.views.region_csv import COLUMNS, region_rows
-from app.web.views.region_list import ListedRegion, View, evidence_level, parse_view, write_query
+from app.web.views.region_list import ListedRegion, View, parse_view, write_query
 from app.web.views.trace_page import (
     RankRow,
     RegionsSection,
@@ -41,6 +42,7 @@ from app.web.views.trace_page import (
     saves_us,
     timeline_part,
     trace_page,
+    with_record,
 )
 
 router = APIRouter(include_in_schema=False)
@@ -89,8 +91,9 @@ def _page(request: Request, trace: Trace, view: View) -> TracePage | UnreadPage:
         trace,
         _group(request, trace),
         view=view,
-        recorded=recorded_devices(state_of(request), _texts(trace["regions"])),
+        recorded=_recorded(request, trace["regions"]),
         of_rank=_other_rank(request, trace, view),
+        settings=state_of(request).settings.rule,
     )
 
 
@@ -174,13 +177,11 @@ def _advise_regions(request: Request, trace_id: str, places: list[int], step_us:
     advised = state.store.regions(trace_id, places)
     if len(advised) != len(places):  # it was deleted meanwhile
         return []
-    recorded = recorded_devices(state, _texts(advised))
+    recorded = _recorded(request, advised)
     rows: list[ListedRegion] = []
     for place, region in zip(places, advised, strict=True):
-        device = recorded.get(region.get("text") or "")
-        row = list_region(region, place, region["name"])
-        row["recorded"], row["level"] = device, evidence_level(region, device)
-        row["saves_us"] = saves_us(region, step_us)
+        row = with_record(list_region(region, place, region["name"]), recorded, state.settings.rule)
+        row["saves_us"] = saves_us(row, step_us)
         rows.append(row)
     return rows
 
@@ -247,8 +248,9 @@ def _group(request: Request, trace: Trace) -> list[TraceSummary]:
     return state_of(request).store.trace_group(trace.get("group"))
 
 
-def _texts(regions: Iterable[Region | RegionBody]) -> list[str]:
-    return [text for r in regions if (text := r.get("text"))]
+def _recorded(request: Request, regions: Iterable[Region | RegionBody]) -> Mapping[str, ArchiveRecord]:
+    """The archive's records of these regions, by their texts."""
+    return recorded_regions(state_of(request), advised_devices(regions))
 
 
 def _ranks(request: Request, trace: Trace) -> Sequence[RankRow]:
@@ -266,5 +268,6 @@ def _other_rank(request: Request, trace: Trace, view: View) -> Trace | None:
 
 def _regions_part(request: Request, trace: Trace, view: View, other: Trace | None) -> RegionsSection:
     """Context of partials/regions/list.html. other: the trace of the rank that the view asks for."""
-    recorded = recorded_devices(state_of(request), _texts((other or trace)["regions"]))
-    return regions_part(trace, view, recorded, other, _ranks(request, trace))
+    recorded = _recorded(request, (other or trace)["regions"])
+    settings = state_of(request).settings.rule
+    return regions_part(trace, view, recorded, other, _ranks(request, trace), settings=settings)

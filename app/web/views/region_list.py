@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, NotRequired, TypedDict, Unpack
 from urllib.parse import urlencode
 
+from app.objects.common import Range
 from app.objects.region import Region, RegionBody
 from app.web.labels import TOOL_LABELS
 
 TOOLS = ("triton", "cuda", "compile", "library", "skip")
 EVIDENCE = (
-    ("measured", "measured here"),
+    ("measured", "measured"),
     ("recorded", "recorded elsewhere"),
     ("predicted", "predicted"),
     ("rule", "by the rule, no times"),
@@ -40,14 +41,15 @@ Level = Literal["", "measured", "recorded", "predicted", "rule"]
 class ListedRegion(Region):
     """A region as a trace's page lists it. distinct_name: by which a reader distinguishes those of one name.
 
-    place: in the trace's list. saves_us: of one step, by following the advice. recorded: the device of the archive's
-    record of it. forward: the region whose gradient it computes; passes: its time in both passes, in words. anchor: of
-    its part of a report.
+    place: in the trace's list. saves_us: of one step, by following the advice alone. step_speedup: likewise. recorded:
+    the device of the archive's record of it. forward: the region whose gradient it computes; passes: its time in both
+    passes, in words. anchor: of its part of a report.
     """
 
     distinct_name: NotRequired[str]
     place: NotRequired[int]
     saves_us: NotRequired[float]
+    step_speedup: NotRequired[Range | None]
     recorded: NotRequired[str | None]
     level: NotRequired[Level]
     forward: NotRequired[ListedRegion | None]

@@ -10,6 +10,7 @@ from typing import TypedDict
 from app.objects.advice import Advice
 from app.objects.cost import Cost, CostKernel, CostOperation, Saving
 from app.objects.region import RegionBody
+from app.objects.trace import Trace
 from app.thresholds import DEFAULTS, Thresholds
 from app.web.charts import effort, plotly, roofline, traffic
 from app.web.charts.figure import Chart
@@ -73,9 +74,14 @@ def device_rates(device: Device, *dtypes: str | None) -> roofline.DeviceRates:
     }
 
 
-def analysis(region: RegionBody, validation: AnyValidation | None = None, settings: Thresholds = DEFAULTS) -> Analysis:
+def analysis(
+    region: RegionBody,
+    validation: AnyValidation | None = None,
+    settings: Thresholds = DEFAULTS,
+    trace: Trace | None = None,
+) -> Analysis:
     """The region's verdict, costs and charts. Where the validation is of its device, the verdict is by it, and measured
-    points join the roofline."""
+    points join the roofline. trace: that the region is of."""
     advice, cost = region.get("advice") or None, region.get("cost") or None
     device = find_device(advice.get("device") if advice else None) or find_device(DEFAULT_DEVICE)
     if device is None:
@@ -89,7 +95,7 @@ def analysis(region: RegionBody, validation: AnyValidation | None = None, settin
     panels = traffic.make_panels(cost)
     page: Analysis = {
         "region": region,
-        "verdict": verdict_section(region, validation, settings),
+        "verdict": verdict_section(region, validation, settings, trace),
         "oracle": oracle_section(region),
         "device": rates,
         "traffic": panels,

@@ -11,6 +11,7 @@ from app import __version__
 from app.objects.record import ArchiveRecord
 from app.objects.region import RegionBody
 from app.objects.trace import Trace, TraceBody, TraceSummary
+from app.thresholds import DEFAULTS, Thresholds
 from app.web.server.assets import folder
 from app.web.templating import environment
 from app.web.views.region_page import analysis, evidence_charts
@@ -32,28 +33,31 @@ def trace_report(
     group: Iterable[TraceSummary] = (),
     *,
     written: str,
-    recorded: Mapping[str, str] | None = None,
+    recorded: Mapping[str, ArchiveRecord] | None = None,
+    settings: Thresholds = DEFAULTS,
 ) -> str:
     """The report of a trace that is ready, with a part for each of its regions.
 
-    written: when, in words. recorded: texts of regions that the archive has, with the device. ValueError for a trace
+    written: when, in words. recorded: texts of regions that the archive has, with the record. ValueError for a trace
     of which nothing is known.
     """
-    page = trace_page(trace, group, recorded=recorded, anchors=True)
+    page = trace_page(trace, group, recorded=recorded, anchors=True, settings=settings)
     if not page["parts"]:
         raise ValueError("there is nothing to report on a trace that is not read")
     sections = [*page["regions"], *page["small"]]
-    verdicts = [verdict_section(region) for region in sections]
+    verdicts = [verdict_section(region, trace=trace) for region in sections]
     return _render("report/trace.html", {**page, "sections": sections, "verdicts": verdicts}, written)
 
 
 def region_report(
-    region: RegionBody, validation: AnyValidation | None = None, nearest: ArchiveRecord | None = None, *, written: str
-) -> str:
-    """The report of a region with what was measured of it here, and the archive's nearest record of it."""
+    region: RegionBody, validation: AnyValidation | None = None, nearest: ArchiveRecord | None = None, *, written: str,
+    trace: Trace | None = None,
+) -> str:  # fmt: skip
+    """The report of a region with what was measured of it here, and the archive's nearest record of it. trace: that it
+    is of."""
     measured = validation if validation and validation.get("state") == "done" else None
     evidence = nearest or measured
-    context: dict[str, object] = {**analysis(region, evidence)}
+    context: dict[str, object] = {**analysis(region, evidence, trace=trace)}
     if measured:
         context |= summarize_validation(measured)
     if nearest:

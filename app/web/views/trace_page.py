@@ -11,9 +11,11 @@ from typing import Literal, TypedDict, Unpack
 
 from app.objects.common import Note, Range
 from app.objects.obstacle import Obstacle
+from app.objects.record import ArchiveRecord
 from app.objects.region import Region, RegionBody
 from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, Trace, TraceBody, TraceSummary
-from app.trace_report.actions.listed import saved_by_region
+from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.actions.of_region import own_action
 from app.trace_report.launches_left import list_names
 from app.trace_report.ranks import spread_json
 from app.trace_report.rests_on import rests_on_words
@@ -42,6 +44,7 @@ from app.web.views.region_list import (
 from app.web.views.source import SourceSection, source_section
 from app.web.views.trace_actions import ActionSection, action_section
 from app.web.views.trace_tabs import Tab, trace_tabs
+from app.web.views.verdict import by_measurement
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
 from profiler.trace.analyze.ranks import rank_numbers
 
@@ -275,16 +278,22 @@ def saves_us(region: AnyRegion, step_us: float | None) -> float:
 
 
 def rank_by_saving(regions: Iterable[ListedRegion], trace: AnyTrace) -> list[ListedRegion]:
-    """Regions with `saves_us`, the largest saving first, then by time: their parts of what all actions save together.
+    """Regions with `saves_us` and `step_speedup`, the largest saving first, then by time: those of the region's own
+    action, alone. A region without one saves nothing by itself.
 
     While there are no actions yet: as if each region's advice were the only one.
     """
-    saved, step_us = saved_by_region(trace.get("actions") or ()), trace.get("step_time_us")
-    rows: list[ListedRegion] = [
-        {**r, "saves_us": saved.get(r.get("key") or "", 0.0) if trace.get("actions") else saves_us(r, step_us)}
-        for r in regions
-    ]
+    rows = [_with_saving(region, trace) for region in regions]
     return sorted(rows, key=lambda r: (-r.get("saves_us", 0.0), -(r.get("time_us_per_step") or 0.0)))
+
+
+def _with_saving(region: ListedRegion, trace: AnyTrace) -> ListedRegion:
+    own = own_action(trace, region.get("key"), region.get("advice"))
+    if own is not None:
+        return {**region, "saves_us": own.saves_us, "step_speedup": own.speedup}
+    saved_us = 0.0 if trace.get("actions") else saves_us(region, trace.get("step_time_us"))
+    advice = region.get("advice")
+    return {**region, "saves_us": saved_us, "step_speedup": advice.get("step_speedup") if advice else None}
 
 
 def page_notes(trace: AnyTrace) -> list[Note]:
@@ -363,13 +372,14 @@ def trace_page(
     group: Iterable[TraceSummary] = (),
     *,
     view: View | None = None,
-    recorded: Mapping[str, str] | None = None,
+    recorded: Mapping[str, ArchiveRecord] | None = None,
     of_rank: Trace | None = None,
     anchors: bool = False,
+    settings: Thresholds = DEFAULTS,
 ) -> TracePage | UnreadPage:
     """What the page of a trace shows. group: the traces of the same job, this one among them.
 
-    view: what the page's address asks for. recorded: texts of regions that the archive has, with the device.
+    view: what the page's address asks for. recorded: texts of regions that the archive has, with the record.
     of_rank: the trace of the rank whose regions are listed, where it is another. anchors: regions are read about in
     this page, which is a report.
     """
@@ -402,7 +412,7 @@ def trace_page(
         **source_section(trace, names, links),
         **step_section(trace),
         **ranks,
-        **regions_part(trace, view, recorded, of_rank, ranks.get("ranks") or (), anchors=anchors),
+        **regions_part(trace, view, recorded, of_rank, ranks.get("ranks") or (), anchors=anchors, settings=settings),
         "tabs": [],
         "trace": trace,
         "reading": reading,
@@ -498,11 +508,12 @@ def page_address(trace_id: str, view: View, **changes: Unpack[ViewChanges]) -> s
 def regions_part(
     trace: AnyTrace,
     view: View,
-    recorded: Mapping[str, str] | None,
+    recorded: Mapping[str, ArchiveRecord] | None,
     of_rank: Trace | None,
     ranks: Iterable[RankRow],
     *,
     anchors: bool = False,
+    settings: Thresholds = DEFAULTS,
 ) -> RegionsSection:
     """The regions' filter and list.
 
@@ -511,13 +522,9 @@ def regions_part(
     """
     view = replace(view, tab="regions")
     listed_trace = of_rank or trace
-    devices = recorded or {}
     trace_id = id_of(trace) or ""
-    rows: list[ListedRegion] = []
     paired = _pair_passes(list_regions(listed_trace, anchors=anchors))
-    for row in rank_by_saving(paired, listed_trace):
-        device = devices.get(row.get("text") or "")
-        rows.append({**row, "recorded": device, "level": evidence_level(row, device)})
+    rows = rank_by_saving((with_record(row, recorded or {}, settings) for row in paired), listed_trace)
     reading = status_of(trace) == "reading"
     selected = select(rows, replace(view, sort="time") if reading and view.sort == "saving" else view)
     fold = not view.filters and view.sort == "saving"
@@ -555,6 +562,19 @@ def regions_part(
             "sorts": SORTS,
         },
     }
+
+
+def with_record(row: ListedRegion, recorded: Mapping[str, ArchiveRecord], settings: Thresholds) -> ListedRegion:
+    """The row with the archive's record of its region: one of the same device and text is its advice, as on its page.
+
+    What its action saves of the step stays as the trace has it.
+    """
+    record, advice = recorded.get(row.get("text") or ""), row.get("advice")
+    if record is not None and advice:
+        issued, _ = by_measurement(row, advice, record, settings)
+        row = {**row, "advice": issued}
+    device = str(record["device"]) if record is not None else None
+    return {**row, "recorded": device, "level": evidence_level(row, device)}
 
 
 def _is_small(region: ListedRegion, step_us: float | None) -> bool:

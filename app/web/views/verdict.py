@@ -16,7 +16,9 @@ from app.objects.common import Range
 from app.objects.evidence import Figures
 from app.objects.record import ArchiveRecord, Validation, ValidationBody
 from app.objects.region import RegionBody
+from app.objects.trace import Trace, TraceBody
 from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.actions.of_region import own_action
 from app.units import factor
 from app.web.charts.timed import advised_candidate, candidate_rows, decided_by_wall, timed_options
 from app.web.views.why import CriteriaOfTool, criteria_of, sentences
@@ -56,6 +58,8 @@ class Section(TypedDict):
     advice: what is said, by the measurement where there is one; headline: its own without the figures. predicted: the
     advice before the measurement, which is record. now, then: bars of what runs now and of what is advised. left:
     candidates that the chart has no room for; end_us: where its axis ends. floor_us: None where wall times decide.
+    step: how many times as fast following it makes the step, by the trace's action where there is one; step_predicted:
+    that figure rests on the prediction although the region was measured.
     """
 
     advice: Advice
@@ -73,18 +77,27 @@ class Section(TypedDict):
     then: Bar | None
     end_us: float
     floor_us: float | None
+    step: Range | None
+    step_predicted: bool
     why: list[str]
     criteria: list[CriteriaOfTool]
 
 
 def verdict_section(
-    region: RegionBody, record: Validation | ArchiveRecord | None = None, settings: Thresholds = DEFAULTS
+    region: RegionBody,
+    record: Validation | ArchiveRecord | None = None,
+    settings: Thresholds = DEFAULTS,
+    trace: Trace | TraceBody | None = None,
 ) -> Section | None:
-    """What the page says first; None without advice. record: what was measured of the region, here or elsewhere."""
+    """What the page says first; None without advice. record: what was measured of the region, here or elsewhere.
+
+    trace: that the region is of, and has its actions.
+    """
     predicted = region.get("advice")
     if not predicted:
         return None
-    advice, measured = _by_measurement(region, predicted, record, settings)
+    advice, measured = by_measurement(region, predicted, record, settings)
+    own = own_action(trace, region.get("key"), advice) if trace is not None else None
     by_wall = measured is not None and decided_by_wall(measured)
     bars = _measured_bars(advice, measured) if measured is not None else _predicted_bars(_unmixed(predicted, record))
     now = next((b for b in bars if b["name"] == "eager"), None)
@@ -111,6 +124,8 @@ def verdict_section(
         "then": then,
         "end_us": max([*(b["high_us"] for b in shown), floor_us or 0.0], default=0.0),
         "floor_us": floor_us,
+        "step": own.speedup if own else advice.get("step_speedup"),
+        "step_predicted": own is not None and basis == "measured" and not own.measured,
         "why": sentences(advice, bars, basis, settings),
         "criteria": criteria_of(advice),
     }
@@ -133,7 +148,7 @@ def is_of_this_device(region: RegionBody, record: Figures | None) -> bool:
     return match == "same" and device is not None and find_device(record.get("device")) == device
 
 
-def _by_measurement(
+def by_measurement(
     region: RegionBody, advice: Advice, record: Validation | ArchiveRecord | None, settings: Thresholds
 ) -> tuple[Advice, Figures | None]:
     """The advice as the measurement has it, and that measurement; the advice itself and None where it speaks of none.

@@ -82,6 +82,39 @@ def test_page_fragment_and_twin_show_the_same_regions_in_one_order(server: Servi
     assert part.lstrip().startswith('<div id="region-list"')
 
 
+def test_an_edited_region_keeps_the_traces_place_and_share_only_as_those_before_the_edit(server: Serving) -> None:
+    region = max(
+        (
+            r
+            for r in twin(server, "")["regions"]
+            if r["text"] and r["advice"]["tool"] != "skip" and r["source"]["module"]
+        ),
+        key=lambda r: r["share_of_step"],
+    )
+    stored = {**region, "validations": [], "source": {**region["source"], "trace": ID}}
+    server.state.store.region = {region["id"]: stored}.get
+    form = {
+        "text": region["text"],
+        "share_percent": f"{round(region['share_of_step'] * 100, 3):g}",
+        "calls_per_step": f"{region['calls_per_step']:g}",
+        "device": region["advice"]["device"],
+        "region_id": region["id"],
+    }
+    headers = {"HX-Request": "true"}
+
+    def preview(**fields: str) -> str:
+        return server.client.post("/regions/preview", data={**form, **fields}, headers=headers).text
+
+    place = f"in <code>{html.escape(region['source']['module'])}</code>"
+    same, edited = preview(), preview(text=f"# other\n{region['text']}")
+    assert place in same and "efore your edit" not in same
+    assert 'data-quantity="step_speedup"' in same
+    assert f"Before your edit: {place}" in edited and "of the step before your edit" in edited
+    assert 'data-quantity="step_speedup"' not in edited
+    own = preview(text=f"# other\n{region['text']}", share_percent="12")
+    assert "of the step before your edit" not in own and 'data-quantity="step_speedup"' in own
+
+
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_csv_has_the_rows_of_the_list_in_its_order(server: Serving, query: str) -> None:
     answer = server.client.get(f"/traces/{ID}/regions.csv?{query}")

@@ -6,8 +6,15 @@ import csv
 import io
 from typing import Any
 
+import pytest
+
+from app.thresholds import DEFAULTS
+from app.units import factor
 from app.web.server.csv_response import csv_response
+from app.web.templating import environment
 from app.web.views.region_csv import COLUMNS, region_rows
+from app.web.views.trace_page import with_record
+from app.web.views.verdict import verdict_section
 from tests.app import samples
 
 Json = dict[str, Any]
@@ -44,6 +51,30 @@ def test_what_is_left_as_it_is_has_no_speedup_and_what_is_not_known_is_empty() -
     assert (left["advice"], left["region_speedup"], left["step_speedup"]) == ("Leave it", "", "")
     (coming,) = read([listed("GEMM", "skip", advice=None, level="")])
     assert (coming["advice"], coming["evidence"]) == ("", "")
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H200", "NVIDIA A100-SXM4-80GB"])
+def test_a_record_of_this_device_and_text_outranks_the_prediction_in_row_and_csv_as_on_the_regions_page(
+    device: str,
+) -> None:
+    region = listed("GELU tail", "compile", text="the text")
+    record = samples.validation(archived={"file": "x.json", "match": "same"}, date="2026-11-21", device=device)
+    row = with_record(region, {"the text": record}, DEFAULTS)  # type: ignore[arg-type, dict-item]
+    (line,) = read([row])
+    section = verdict_section(region, record)  # type: ignore[arg-type]
+    assert section is not None and section["advice"]["region_speedup"]
+    cells = environment().get_template("partials/regions/cells.html").module
+    shown = cells.speedup_cells(row) + cells.evidence_cell(row)  # type: ignore[attr-defined]
+    factors = (section["advice"]["region_speedup"]["mid"], 2200 / 1800)
+    if device == "NVIDIA H200":
+        assert (row["level"], line["evidence"], section["basis"]) == ("measured", "measured", "measured")
+        assert "measured: confirmed" in shown
+        assert factors[0] == pytest.approx(factors[1])
+    else:
+        assert (row["level"], line["evidence"], section["basis"]) == ("recorded", "recorded elsewhere", "predicted")
+        assert "recorded elsewhere" in shown
+    assert float(line["region_speedup"]) == pytest.approx(factors[0])
+    assert factor(factors[0]) in shown
 
 
 def test_a_name_that_begins_like_a_formula_is_text() -> None:
