@@ -13,16 +13,18 @@ LEAST_PAIRED = 0.5
 among the tests' traces have 0.97 and more; so has much of two models, whose parts have the same names."""
 
 
-def is_training(trace: AnyTrace) -> bool:
-    """Whether its step has a backward pass or an optimizer."""
-    optimizer = any(region.get("kind") == "optimizer" for region in trace.get("regions") or ())
-    return optimizer or bool(trace.get("backward_time_us"))
+def is_training(trace: AnyTrace) -> bool | None:
+    """Whether its step has a backward pass or an optimizer; None where it was not told, as of traces of long ago."""
+    if any(region.get("kind") == "optimizer" for region in trace.get("regions") or ()):
+        return True
+    backward_us = trace.get("backward_time_us")
+    return None if backward_us is None else backward_us > 0.0
 
 
 def why_not_the_same(left: AnyTrace, right: AnyTrace, pairs: Sequence[Pair], names: tuple[str, str]) -> str:
     """What tells that two steps do other work, in words; "" for nothing. pairs: of their parts."""
     trains = [is_training(t) for t in (left, right)]
-    if trains[0] is not trains[1]:
+    if None not in trains and trains[0] is not trains[1]:
         one, other = (names[trains.index(with_it)] for with_it in (True, False))
         return f"{NOT_THE_SAME}: {one} has a backward pass or an optimizer, {other} has none"
     share = paired_share(pairs)

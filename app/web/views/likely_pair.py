@@ -64,9 +64,10 @@ def likely_pair(traces: Sequence[TraceSummary], a: str = "", b: str = "") -> Lik
 
 def _same_work(one: TraceSummary, other: TraceSummary) -> bool:
     """Whether both have a backward pass or neither has, and no name says otherwise (train, prefill, decode)."""
-    trains = [bool(t.get("backward_time_us")) for t in (one, other)]
+    trains = [None if (us := t.get("backward_time_us")) is None else us > 0.0 for t in (one, other)]
     said = [_words(t) & WORK for t in (one, other)]
-    return trains[0] is trains[1] and (not all(said) or bool(said[0] & said[1]))
+    alike = None in trains or trains[0] is trains[1]
+    return alike and (not all(said) or bool(said[0] & said[1]))
 
 
 def _rank(given: TraceSummary, other: TraceSummary) -> tuple[float, bool, float]:
