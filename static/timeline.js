@@ -215,11 +215,12 @@
     }
   }
 
-  // w and s zoom, a and d go along, where the keyboard or the mouse is on the timeline.
+  // w and s zoom, a and d go along, while the timeline is shown and nobody types.
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, [contenteditable]")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (event.target.closest("input, select, textarea, [contenteditable]:not([contenteditable='false']), [role='textbox'], dialog")) return;
     const section = document.getElementById("timeline");
-    if (!section || !section.timelineKey || !(section.contains(event.target) || section.matches(":hover"))) return;
+    if (!section || !section.timelineKey || !section.getClientRects().length || document.querySelector("dialog[open]")) return;
     if (section.timelineKey(event.key.toLowerCase())) event.preventDefault();
   });
 

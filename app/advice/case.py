@@ -67,3 +67,16 @@ def short(candidate: str) -> str:
     """library:torch.nn.functional.rms_norm -> F.rms_norm. What is no function is said in words."""
     name = candidate.removeprefix("library:").replace("torch.nn.functional.", "F.")
     return VARIANTS.get(name, name)
+
+
+def label_of(candidate: str) -> str:
+    """A candidate as people say it: F.rms_norm, torch.compile max-autotune, Triton matmul_epilogue."""
+    tool, _, name = candidate.partition(":")
+    if tool == "library":
+        said = short(candidate) if name.startswith("remedy.") else name.replace("torch.nn.functional.", "F.")
+        return said.replace("torch.nn.attention.", "")
+    if tool in ("triton", "cuda"):
+        return f"{'Triton' if tool == 'triton' else 'CUDA'} {'to write' if name == 'custom' else name}"
+    if candidate == "eager":
+        return "as it runs now"
+    return candidate.replace("compile", "torch.compile", 1).replace("torch.compile-", "torch.compile ")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.advice.case import label_of
 from app.advice.criteria import CRITERIA, fast_enough, worth_it
 from app.advice.declaration import FactNumber
 from app.advice.model import Change, Tool
@@ -17,6 +18,7 @@ from app.estimate.facts import RegionFacts
 from app.estimate.range import Range
 from app.estimate.rates import Rates
 from app.thresholds import DEFAULTS, Thresholds
+from app.units import duration, share
 from profiler.hardware import Device
 from profiler.region.model import Workload
 
@@ -291,8 +293,8 @@ def _time(on: DecisionInputs, option: Option) -> Driver:
         return replace(on, options=options, current=_scale(on.current, value / now))
 
     def words(at: float, up: bool) -> str:
-        who = "what runs now" if option.tool == "skip" else f"`{name.removeprefix('library:')}`"
-        return f"with the time of {who} {abs(at / now - 1):.1%} {'longer' if up else 'shorter'} ({at:.4g} µs)"
+        who = "what runs now" if option.tool == "skip" else label_of(name).removesuffix(" to write")
+        return f"with the time of {who} {share(abs(at / now - 1))} {'longer' if up else 'shorter'} ({duration(at)})"
 
     return Driver("estimate", name, now, move, words, low=now / MOST, high=now * MOST)
 

@@ -402,6 +402,7 @@ class SlimTrace(TypedDict, total=False):
     rests: list[Rest]
     compile_obstacles: list[Obstacle]
     actions: list[Action]
+    backward_time_us: float
     regions: list[SlimRegion]
 
 

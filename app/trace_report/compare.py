@@ -19,7 +19,8 @@ from app.objects.trace import (
 from app.trace_report.compared_attention import masked_in_one
 from app.trace_report.pairing import Pair, Part, Parts, pair
 from app.trace_report.part_operations import is_fused, operations, sizes
-from app.units import count, duration, share
+from app.trace_report.same_work import NOT_THE_SAME, why_not_the_same
+from app.units import count, duration, factor, share
 from profiler.hardware import find_device
 
 LEAST_CHANGE = 0.05
@@ -44,13 +45,15 @@ PAIR_SURENESS: dict[PairedBy, Sureness] = {
 def compare_traces(left: AnyTrace, right: AnyTrace, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Both steps, part by part, with the verdict in words.
 
-    Refused where the devices differ or are not known: then nothing is called faster. names: what the words call the
-    two.
+    Refused where the devices differ or are not known, or the steps do other work (`same_work`): then nothing is called
+    faster. names: what the words call the two.
     """
-    reasons = _reasons(left, right)
+    pairs = pair(_parts(left), _parts(right))
+    other_work = why_not_the_same(left, right, pairs, names)
+    reasons = [*_reasons(left, right), *([other_work] if other_work else [])]
     alone = any((t.get("step_times") or {"count": 1})["count"] < 2 for t in (left, right))
     margin = max(ALONE_CHANGE if alone else LEAST_CHANGE, *(_spread(t) for t in (left, right)))
-    rows = [_row(p, margin, not reasons) for p in pair(_parts(left), _parts(right))]
+    rows = [_row(p, margin, not reasons) for p in pairs]
     rows.sort(key=lambda row: -abs(row["change_us"]))
     step = _step(left, right, names, not reasons)
     verdict = _words(rows, step, reasons, names)
@@ -118,9 +121,9 @@ RECORD_SEVERAL = "Record several, `schedule(active=5, ...)`"
 
 
 def change_words(ratio: float) -> str:
-    """ "42 % faster" of less time, "30 % slower" of more."""
-    part, word = (1 - ratio, FASTER) if ratio < 1 else (ratio - 1, SLOWER)
-    return f"{percent(part)} {word}"
+    """ "42 % less time (1.72× as fast)"; "30 % more time (0.77× as fast)"."""
+    part, word = (1 - ratio, "less") if ratio < 1 else (ratio - 1, "more")
+    return f"{percent(part)} {word} time ({factor(1 / ratio)} as fast)"
 
 
 def percent(part: float) -> str:
@@ -129,13 +132,15 @@ def percent(part: float) -> str:
 
 
 def step_headline(comparison: Comparison, name: str = "B") -> str:
-    """The answer in a line: "B is 42 % faster", and where that is not sure, how it stands."""
+    """The answer in a line: "B takes 42 % less time (1.72× as fast)", and where that is not sure, how it stands."""
     step = comparison["step"]
+    if NOT_THE_SAME in comparison["because"]:
+        return "Not the same work"
     if comparison["refused"] or step is None or step["ratio"] is None:
         return "No verdict"
     if step["verdict"] == SAME:
         return "No difference that is sure"
-    return f"{name} is {'' if step['sure'] == 'sure' else 'likely '}{change_words(step['ratio'])}"
+    return f"{name} {'' if step['sure'] == 'sure' else 'likely '}takes {change_words(step['ratio'])}"
 
 
 # ----------------------------------------------------------------------------------------------------------- the parts
@@ -223,4 +228,4 @@ def _words(
     if step["verdict"] == SAME:
         return f"No difference in the step ({times}): {step['because']}. Of its parts: {told}."
     sure = "Sure" if step["sure"] == "sure" else "Likely"
-    return f"{names[1]} is {change_words(step['ratio'])}: {times}. {sure}: {step['because']}. Of its parts: {told}."
+    return f"{names[1]} takes {change_words(step['ratio'])}: {times}. {sure}: {step['because']}. Of its parts: {told}."

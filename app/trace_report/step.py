@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from app.objects import trace as objects
+from app.units import share
 from profiler.trace.analyze.gpu_graphs import PAST_IT, Graph, find_graphs
 from profiler.trace.analyze.host_activity import HostTime, host_times
 from profiler.trace.analyze.idle_breakdown import StepParts, critical_resource, step_parts
@@ -69,7 +70,7 @@ def step_json(
         most = host[0]
         if not most["other_steps"] and most["time_us"] > parts.idle_host_us / 2:
             words = HOST_WORDS[most["kind"]].format(name=most["name"])
-            because = f"for {critical.share:.0%} of the step the GPU waits for the host, {words}"
+            because = f"for {share(critical.share)} of the step the GPU waits for the host, {words}"
             critical = replace(critical, because=because)
     return {
         "step_times": times_json(times) if times else None,
@@ -99,14 +100,16 @@ def critical_by_pace(
     by_host = 1 - gpu_us / wall
     if gpu_us >= GPU_PACE * wall or waiting_us < WAITING * wall:
         return critical
-    because = f"the host sets the pace of {by_host:.0%} of the step: kernels run for {critical['share']:.0%} of it, but"
+    because = (
+        f"the host sets the pace of {share(by_host)} of the step: kernels run for {share(critical['share'])} of it, but"
+    )
     if parts["idle_launch_us"] >= parts["idle_host_us"]:
-        waits = f"the GPU waits for the next launch for {parts['idle_launch_us'] / wall:.0%}"
+        waits = f"the GPU waits for the next launch for {share(parts['idle_launch_us'] / wall)}"
         return {"resource": "launches", "share": by_host, "because": f"{because} {waits}"}
     words = ""
     if host and not host[0]["other_steps"] and host[0]["time_us"] > parts["idle_host_us"] / 2:
         words = ", " + HOST_WORDS[host[0]["kind"]].format(name=host[0]["name"])
-    waits = f"the GPU waits for the host for {parts['idle_host_us'] / wall:.0%}{words}"
+    waits = f"the GPU waits for the host for {share(parts['idle_host_us'] / wall)}{words}"
     return {"resource": "host", "share": by_host, "because": f"{because} {waits}"}
 
 

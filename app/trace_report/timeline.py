@@ -7,7 +7,7 @@ worth sending: neighbours shorter than a tolerance become one span then, named b
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, TypedDict
 
@@ -80,9 +80,12 @@ def merge(spans: Iterable[Span], tolerance_us: float) -> list[Span]:
 
 
 def fit_lanes(lanes: Sequence[Sequence[Span]], most: int, wall_us: float, least_us: float = 0.1) -> list[list[Span]]:
-    """The lanes with the smallest tolerance, beginning at least_us and doubled, that leaves at most so many spans."""
+    """The lanes with the smallest tolerance, beginning at least_us and doubled, that leaves at most so many spans.
+
+    The spans that are given stay as they are.
+    """
     tolerance = least_us
-    fitted = [merge(lane, tolerance) for lane in lanes]
+    fitted = [merge((replace(s, times=dict(s.times)) for s in lane), tolerance) for lane in lanes]
     while sum(map(len, fitted)) > most and tolerance < wall_us:
         tolerance *= 2
         fitted = [merge(lane, tolerance) for lane in fitted]

@@ -105,7 +105,7 @@ def test_two_traces_are_compared(open_page: Open, data: Path) -> None:
     expect(page.locator("form", has=page.locator("#traces-b"))).to_contain_text("the same model by its name")
     page.get_by_role("button", name="Compare traces").click()
     page.wait_for_url(re.compile(r"/compare\?a="))
-    expect(page.get_by_role("heading", name="B is 17 % faster")).to_be_visible()
+    expect(page.get_by_role("heading", name="B takes 17 % less time")).to_be_visible()
     expect(page.locator("#verdict-of-two")).to_contain_text("Sure: every step of one is shorter: 2 steps and 2 steps")
     expect(page.locator("table.compared")).to_contain_text("RMSNorm by hand")
     expect(page.locator(".plot .drawn").first).to_be_attached()

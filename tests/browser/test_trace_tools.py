@@ -71,6 +71,23 @@ def test_a_tools_script_comes_once_with_its_tab_and_not_before(open_page: Open, 
 # -------------------------------------------------------------------------------------------------------- the timeline
 
 
+def test_the_keys_work_as_soon_as_the_tab_is_open_and_are_in_the_list(open_page: Open, trace: dict[str, Any]) -> None:
+    page = open_page().page
+    page.goto(f"/traces/{trace['id']}?tab=timeline")
+    page.wait_for_load_state("networkidle")
+    page.mouse.move(0, 0)
+    _, wall = window(page)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("Timeline: zoom in")
+    page.keyboard.press("w")
+    page.keyboard.press("Escape")
+    assert "start=" not in page.url, "a key that is pressed in the list is none of the timeline"
+    page.keyboard.press("w")
+    page.wait_for_url(re.compile(r"start=[0-9.]+&end=[0-9.]+"))
+    start, end = window(page)
+    assert end - start == pytest.approx(wall / 2, rel=0.01)
+
+
 def test_w_s_a_and_d_zoom_and_move_about_the_cursor_and_keep_it(open_page: Open, trace: dict[str, Any]) -> None:
     page = opened(open_page().page, trace)
     cursor = page.get_by_role("slider", name="Cursor on the timeline")

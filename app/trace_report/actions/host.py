@@ -9,6 +9,7 @@ from app.objects.trace import ActionWhere, HostKind, HostTime
 from app.trace_report.actions.model import Blocker, Option, where_at
 from app.trace_report.actions.recording import STARTING
 from app.trace_report.step_model import Change, Left, Step
+from app.units import share
 
 WAITS = (
     "synchronise", "scalar-read", "tensor-branch", "value-comparison", "data-dependent-size", "copy-to-host",
@@ -115,7 +116,7 @@ def host_waits(step: Step, times: Sequence[HostTime], blockers: Sequence[Blocker
             continue
         known += waiting
         names = " and ".join(dict.fromkeys(f"`{one['name']}`" for one in parts if one["name"]))
-        because = f"the GPU waits for {waiting / wall:.0%} of the step while the host is {remedy.because}"
+        because = f"the GPU waits for {share(waiting / wall)} of the step while the host is {remedy.because}"
         module = next((one["module"] for one in parts if one["module"]), "")
         options.append(_option(f"host:{remedy.title}", remedy.title, remedy.call, because.format(name=names), waiting,
                                where_at(module, "")))  # fmt: skip
@@ -158,7 +159,7 @@ def _rest(step: Step, blockers: Sequence[Blocker], waiting: float) -> list[Optio
     if waiting < WORTH_A_SEARCH * wall:
         return []
     what = f"it may wait in {named['op']}: {named['remedy']}" if named else UNKNOWN
-    because = f"nothing runs on the GPU for {waiting / wall:.0%} of the step because of the host: {what}"
+    because = f"nothing runs on the GPU for {share(waiting / wall)} of the step because of the host: {what}"
     return [_option("host-wait", "Find what the host waits for", "", because, waiting, _where(named))]
 
 

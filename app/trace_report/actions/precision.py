@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from app.objects.trace import ActionEvidence
 from app.trace_report.actions.model import EagerPart, Option, eager_parts
 from app.trace_report.step_model import AnyRegion, Change, Left, Step, busy_us
+from app.units import share
 from profiler.hardware import Device, find_device
 
 TF32, BF16 = "tf32", "bf16"
@@ -102,7 +103,7 @@ def _changed(
     if not time or spent < WORTH * step.parts["kernels_us"]:
         return None
     what = "products and convolutions" if of is ON_MATRIX_UNITS else "matrix products"
-    return f"{what} in f32 take {spent / step.parts['wall_us']:.0%} of the step", Change(time=time)
+    return f"{what} in f32 take {share(spent / step.parts['wall_us'])} of the step", Change(time=time)
 
 
 def _in_f32(region: AnyRegion) -> list[EagerPart]:

@@ -8,7 +8,7 @@ from app.objects.common import Note
 from app.objects.trace import HostKind, HostTime
 from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Step
-from app.units import count
+from app.units import count, share
 
 RECORD = "record-again"
 STARTING: frozenset[HostKind] = frozenset({"start_up", "compiling", "capturing", "ending"})
@@ -42,15 +42,15 @@ def record_again(
 ) -> list[Option]:  # fmt: skip
     """To record again, first of all, where the step is not steady, or nothing else that can be done has a time."""
     starting = [one for one in times if one["kind"] in STARTING]
-    share = _unsteady_share(step.parts["wall_us"], times)
+    unsteady = _unsteady_share(step.parts["wall_us"], times)
     if step.pace["launches"] < LAUNCHES:
         return [
             _option("Record a whole step", STEADY, f"the step has {count(step.pace['launches'], 'launch', 'launches')}")
         ]
-    if share >= MOSTLY:
+    if unsteady >= MOSTLY:
         longest = max(starting, key=lambda one: one["time_us"])
         title = "Record a step that replays the graph" if longest["kind"] == "capturing" else "Record a steady step"
-        because = f"{share:.0%} of the step is " + WORDS[longest["kind"]].format(name=f"`{longest['name']}`")
+        because = f"{share(unsteady)} of the step is " + WORDS[longest["kind"]].format(name=f"`{longest['name']}`")
         return [_option(title, STEADY, because)]
     if any(o.change is not None for o in others):
         return []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from app.objects.trace import KernelRow
 from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Change, Left, Step, busy_us
+from app.units import share
 
 LAYOUT, OVERLAP = "channels-last", "overlap"
 CONVERSIONS = ("nchwtonhwc", "nhwctonchw")
@@ -35,13 +36,13 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
     busy = sum(busy_us(step.regions[i]) for i in places)
     if not busy or spent < WORTH * step.parts["wall_us"]:
         return []
-    share = min(1.0, spent / busy)
-    left = Left(1.0, 1 - share, max(0.0, 1 - 2 * share))
+    turning = min(1.0, spent / busy)
+    left = Left(1.0, 1 - turning, max(0.0, 1 - 2 * turning))
     return [
         Option(
             LAYOUT, "layout", LAYOUT, "Keep images channels-last",
             "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
-            f"kernels that turn images around for convolutions take {spent / step.parts['wall_us']:.0%} of the step",
+            f"kernels that turn images around for convolutions take {share(spent / step.parts['wall_us'])} of the step",
             {"kind": "predicted", "text": f"from the time of {len(rows)} kinds of kernels in the trace: none to twice"},
             Change(time=dict.fromkeys(places, left)), tuple(places),
         )
@@ -58,7 +59,7 @@ def overlap(step: Step) -> list[Option]:
     return [
         Option(
             OVERLAP, "communication", "overlap", "Hide communication behind computation", "",
-            f"for {exposed / step.parts['wall_us']:.0%} of the step the GPU has nothing but communication: smaller "
+            f"for {share(exposed / step.parts['wall_us'])} of the step the GPU has nothing but communication: smaller "
             "buckets, prefetching, or a later wait lets kernels run beside it",
             {"kind": "bound", "text": "between nothing and all that kernels of the step could hide"},
             Change(ended_us=Left(0.0, most / 2, most)), (), counted=False,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.trace_report.actions.model import Blocker, Option, advised_left, alternative_left, launches_left
 from app.trace_report.step_model import ENDS, LEAST_LEFT, AnyRegion, Change, Left, Step, busy_us
-from app.units import count
+from app.units import count, share
 
 COMPILE, GRAPHS = "compile-model", "cuda-graphs"
 GRAPH_MODE = "reduce-overhead"
@@ -128,11 +128,11 @@ def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> l
         return []  # what a custom operation makes and hands on is seldom captured: sizes, allocations, communication
     broken = any(b["effect"] in ("break", "recompile") for b in blockers)
     surely = frozenset(i for i in inside if i in time or _mode(step.regions[i]) == GRAPH_MODE)
-    share = parts["idle_launch_us"] / parts["wall_us"]
+    waiting = parts["idle_launch_us"] / parts["wall_us"]
     by_host = 1 - step.pace["gpu_us"] / parts["wall_us"]
     because = (
-        f"the GPU waits for launches in {share:.0%} of the step, and the host sets the pace of {by_host:.0%} of it; a "
-        f"graph replays all launches with one{_breaks(blockers)}"
+        f"the GPU waits for launches in {share(waiting)} of the step, and the host sets the pace of "
+        f"{share(by_host)} of it; a graph replays all launches with one{_breaks(blockers)}"
     )
     mode = TUNED if _mostly_tuned(step, time) else GRAPH_MODE
     return [

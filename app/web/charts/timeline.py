@@ -7,13 +7,13 @@ thousand spans stay light; what a span is stands once in the numbers that static
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypedDict
 
 from app.objects.trace import StepTimes, Timeline, TimelineGaps, TimelineStream, Trace, TraceBody
 from app.trace_report.timeline import COPIES, ELSEWHERE, NO_REGION, Span, fit_lanes
-from app.units import count, duration, share
+from app.units import count, duration
 from app.web.charts.figure import show_hidden
 from app.web.charts.svg import Scale, ticks
 from app.web.labels import TOOL_LABELS
@@ -22,6 +22,8 @@ MOST_SPANS, MOST_GAPS, MOST_ROWS = 380, 160, 10
 """Drawn in one view, and rows of its tables; a closer view shows the others."""
 CLOSEST_SHARE = 1 / 512
 """Of the step; a view is at least so long."""
+MOST_STRETCH = 1.1
+"""Idle time of a gap that is many, over what is free between the spans of work, to which it is still told in parts."""
 SAME_SHARE = 0.0005
 """Of the median: a step no farther from it is the median step. What is told of a time has three digits."""
 LANE, ACROSS, LEAST, LOWEST = 40.0, 1000.0, 0.7, 0.08
@@ -104,7 +106,8 @@ class Control(TypedDict):
 class TimelineView(TypedDict):
     """A part of one step. title, which: what step it is. closest_us: a view is at least so long. gaps: (class of the
     colour, SVG path); ticks: (per cent from the left, time); causes: (words, class) of those that are in the view;
-    read: what to see in it, in words.
+    idle_share, idle_mostly: of the view, and its largest cause in words, None and "" where it is little; read: what
+    else to see in it, in words.
     """
 
     title: str
@@ -122,6 +125,8 @@ class TimelineView(TypedDict):
     gap_rows: list[GapRow]
     looks: list[str]
     causes: list[tuple[str, str]]
+    idle_share: float | None
+    idle_mostly: str
     read: str
     controls: list[Control]
 
@@ -152,13 +157,13 @@ def timeline_section(
     pixel = (end - start) / (2 * ACROSS)
     lanes = fit_lanes([_spans(s, start, end) for s in timeline["streams"]], MOST_SPANS, end - start, pixel)
     stored = _gap_spans(timeline["gaps"], start, end)
+    idle_share, idle_mostly = _idle(stored, end - start)
     gaps = fit_lanes([_split_gaps(stored, timeline["streams"], start, end)], MOST_GAPS, end - start, pixel)[0]
     drawn = [
         _draw_lane(_lane_name(stream, timeline["streams"]), spans, tools, (start, end))
         for stream, spans in zip(timeline["streams"], lanes, strict=True)
     ]
     used = {look for lane in drawn for look, _ in lane["paths"]}
-    idle = {cause: sum(g.busy_us for g in stored if g.owner == cause) for cause in {g.owner for g in stored}}
     return {
         "timeline": {
             "title": _title(timeline, trace.get("step_times")),
@@ -176,7 +181,9 @@ def timeline_section(
             "gap_rows": _gap_rows(gaps, lanes, names, links),
             "looks": [t for t in TOOL_LABELS if t in used],
             "causes": [CAUSES[c] for c in CAUSES if any(g.owner == _CAUSE[c] for g in gaps)],
-            "read": _describe_view(gaps, lanes, names, idle, end - start),
+            "idle_share": idle_share,
+            "idle_mostly": idle_mostly,
+            "read": _describe_view(gaps, lanes, names, idle_share is not None, end - start),
             "controls": _controls(start, end, wall, link),
         }
     }
@@ -243,7 +250,11 @@ def _gap_spans(gaps: TimelineGaps, start: float, end: float) -> list[Span]:
 
 
 def _split_gaps(gaps: Sequence[Span], streams: Sequence[TimelineStream], start: float, end: float) -> list[Span]:
-    """Gaps that are many in one, apart again as far as the spans of work between them are stored."""
+    """Gaps that are many in one, told one by one as far as the spans of work between them are stored.
+
+    Their idle time stays what it is: what is free between those spans has it in proportion. Where too much of it is
+    inside the spans, which are merged themselves, the gap stays one.
+    """
     work = sorted((s.start_us, s.end_us) for lane in streams for s in _spans(lane, start, end))
     pieces, at = [], 0
     for gap in gaps:
@@ -260,8 +271,26 @@ def _split_gaps(gaps: Sequence[Span], streams: Sequence[TimelineStream], start: 
             free, place = max(free, work[place][1]), place + 1
         if free < gap.end_us:
             edges.append((free, gap.end_us))
-        pieces += [Span(a, b, gap.owner, b - a, 1, 0, b - a, {gap.owner: b - a}) for a, b in edges]
+        free_us = sum(b - a for a, b in edges)
+        if not free_us or gap.busy_us > MOST_STRETCH * free_us:
+            pieces.append(gap)
+            continue
+        part = gap.busy_us / free_us
+        for a, b in edges:
+            idle_us = (b - a) * part
+            pieces.append(Span(a, a + max(b - a, idle_us), gap.owner, idle_us, 1, 0, idle_us, {gap.owner: idle_us}))
     return pieces
+
+
+def _idle(gaps: Sequence[Span], length: float) -> tuple[float | None, str]:
+    """The share of a view in which the GPU is idle, and its largest cause in words; None and "" where it is little."""
+    by_cause: dict[int, float] = {}
+    for gap in gaps:
+        by_cause[gap.owner] = by_cause.get(gap.owner, 0.0) + gap.busy_us
+    total = sum(by_cause.values())
+    if total <= 0.01 * length:
+        return None, ""
+    return min(1.0, total / length), _WORDS[max(by_cause, key=lambda c: by_cause[c])][0]
 
 
 def _look(owner: int, tools: Sequence[str]) -> str:
@@ -404,15 +433,13 @@ def _describe_view(
     gaps: Sequence[Span],
     lanes: Sequence[Sequence[Span]],
     names: Sequence[str],
-    idle: Mapping[int, float],
+    idle: bool,
     length: float,
 ) -> str:
-    """What to see in this view, in words. idle: time by cause."""
-    parts, total = [], sum(idle.values())
-    if gaps and total > 0.01 * length:
-        cause = max(idle, key=lambda c: idle[c])
+    """What to see in this view besides how much of it is idle. idle: it is enough to be told."""
+    parts = []
+    if idle:
         gap = max((g for g in gaps if g.count == 1), key=lambda g: g.busy_us, default=None)
-        parts.append(f"GPU idle for {share(min(1.0, total / length))} of this, mostly {_WORDS[cause][0]}")
         if gap is not None and gap.busy_us > 0.02 * length:
             parts.append(f"the longest wait begins at {duration(gap.start_us)} and lasts {duration(gap.length_us)}")
     every = [s for lane in lanes for s in lane]

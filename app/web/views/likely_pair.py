@@ -20,9 +20,12 @@ MODES = frozenset(
     "run1 run2".split()
 )
 """Words of a file's name that say how a model ran and not which."""
+WORK = frozenset("train training prefill decode inference infer eval generate".split())
+"""Words of a file's name that say what a step does."""
 SUFFIXES = frozenset({"json", "gz", "pt", "trace", "zip"})
 ALIKE = 0.5
 """Of both names' other words that are the same, from which on it is taken for one model."""
+NO_OTHER = "no other trace does the same work"
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -48,14 +51,23 @@ def likely_pair(traces: Sequence[TraceSummary], a: str = "", b: str = "") -> Lik
         return LikelyPair(a=given["id"] if given else "")
     if a in known and b in known:
         return LikelyPair(a, b)
-    best = max(others, key=lambda t: _rank(given, t))
-    because = _because(given, best)
+    same = [t for t in others if _same_work(given, t)]
+    best = max(same or others, key=lambda t: _rank(given, t))
+    because = _because(given, best) if same else NO_OTHER
     if given["id"] == a:
         return LikelyPair(a, best["id"], because)
     if given["id"] == b:
         return LikelyPair(best["id"], b, because)
     first, second = sorted((given, best), key=lambda t: t["created_at"])
     return LikelyPair(first["id"], second["id"], because)
+
+
+def _same_work(one: TraceSummary, other: TraceSummary) -> bool:
+    """Whether both have a backward pass or neither has, and no name says otherwise (train, prefill, decode)."""
+    trains = [None if (us := t.get("backward_time_us")) is None else us > 0.0 for t in (one, other)]
+    said = [_words(t) & WORK for t in (one, other)]
+    alike = None in trains or trains[0] is trains[1]
+    return alike and (not all(said) or bool(said[0] & said[1]))
 
 
 def _rank(given: TraceSummary, other: TraceSummary) -> tuple[float, bool, float]:

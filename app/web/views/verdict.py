@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, TypedDict, cast
 
+from app.advice.case import label_of
 from app.advice.evidence import reissue_json
 from app.objects.advice import Advice
 from app.objects.common import Range
@@ -187,18 +188,6 @@ def _unmixed(advice: Advice, record: Validation | ArchiveRecord | None) -> Advic
 
 
 # ---------------------------------------------------------------------------------------------------------------- bars
-
-
-def label_of(candidate: str) -> str:
-    """A candidate as people say it: F.rms_norm, torch.compile max-autotune, Triton matmul_epilogue."""
-    tool, _, name = candidate.partition(":")
-    if tool == "library":
-        return name.replace("torch.nn.functional.", "F.").replace("torch.nn.attention.", "")
-    if tool in ("triton", "cuda"):
-        return f"{'Triton' if tool == 'triton' else 'CUDA'} {'to write' if name == 'custom' else name}"
-    if candidate == "eager":
-        return "as it runs now"
-    return candidate.replace("compile", "torch.compile", 1).replace("torch.compile-", "torch.compile ")
 
 
 def _bar(name: str, look: str, time: Range, advised: bool) -> Bar:

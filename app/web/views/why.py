@@ -9,7 +9,7 @@ from app.advice.criteria import BY_NAME, CRITERIA, figure
 from app.advice.model import EFFORT_ORDER
 from app.objects.advice import Advice, Criterion, Tool
 from app.thresholds import Thresholds
-from app.units import duration
+from app.units import duration, share
 from app.web.labels import TOOL_LABELS
 
 Mark = Literal["for", "against", "unknown", "unasked"]
@@ -93,7 +93,7 @@ def sentences(
     ended = _ended_by(advice, judged)
     then = next((b for b in bars if b["advised"]), None)
     if ended is not None:
-        first = f"Decided by the criterion *{BY_NAME[ended['name']].claim.text}*: {ended['because']}"
+        first = f"Decided by the criterion “{BY_NAME[ended['name']].claim.text}”: {ended['because']}"
         return [first, *_nearly(advice, None, [], settings)]
     faster = [
         b for b in bars
@@ -143,6 +143,8 @@ def _supported(advice: Advice, judged: Mapping[str, Criterion]) -> list[str]:
         if known is None or criterion.claim.tool != advice["tool"] or advice["tool"] == "skip":
             continue
         mark = mark_of(known)
+        if mark == "for" and known["because"] == f"it runs on {known['value']} already":
+            return [f"It stays a library's call: now it is {known['value']}"]
         if mark == "for":
             return [f"For {TOOL_LABELS[advice['tool']]}: {known['because']}"]
         if mark == "against":
@@ -156,7 +158,7 @@ def _nearly(advice: Advice, then: Timed | None, faster: Sequence[Timed], setting
     if then is not None and faster:
         best = min(faster, key=lambda b: b["time_us"])
         ahead = 1 - best["time_us"] / then["time_us"]
-        return [f"Nearly {best['label']}: {ahead:.0%} faster, {_not_taken(best, then, ahead, settings)}"]
+        return [f"Nearly {best['label']}: {share(ahead)} less time, {_not_taken(best, then, ahead, settings)}"]
     changes = advice.get("would_change") or ()
     if not changes:
         return []
@@ -171,7 +173,7 @@ def _next(then: Timed | None, bars: Sequence[Timed]) -> list[str]:
     if then is None or best is None or then["name"] == "eager":
         return []
     slower = best["time_us"] / then["time_us"] - 1
-    return [f"Next is {best['label']}: {duration(best['time_us'])}, {slower:.0%} slower"]
+    return [f"Next is {best['label']}: {duration(best['time_us'])}, {share(slower)} more time"]
 
 
 def _not_taken(best: Timed, then: Timed, ahead: float, settings: Thresholds) -> str:
@@ -180,8 +182,8 @@ def _not_taken(best: Timed, then: Timed, ahead: float, settings: Thresholds) -> 
     kernel = best["look"] in ("triton", "cuda")
     if kernel and then["look"] not in ("triton", "cuda"):
         if ahead < settings.win_margin:
-            return f"under the {settings.win_margin:.0%} that a kernel must win: a tie, broken by effort"
-        return f"but not surely by the {settings.win_margin:.0%} that a kernel must win"
+            return f"under the {share(settings.win_margin)} that a kernel must win: a tie, broken by effort"
+        return f"but not surely by the {share(settings.win_margin)} that a kernel must win"
     if ahead <= settings.near_best:
-        return f"within the {settings.near_best:.0%} that count as a tie, broken by effort"
+        return f"within the {share(settings.near_best)} that count as a tie, broken by effort"
     return "but within the estimate's error: a tie, broken by effort"

@@ -271,4 +271,4 @@ def critical_resource(parts: StepParts) -> Critical | None:
     }
     name = max(times, key=lambda n: times[n])
     share = times[name] / parts.wall_us
-    return Critical(name, share, f"for {share:.0%} of the step {_WORDS[name]}")
+    return Critical(name, share, f"for {100 * share:.1f} % of the step {_WORDS[name]}")

@@ -61,12 +61,17 @@ def test_no_verdict_without_ground_for_one(more: Json, words: str) -> None:
 @pytest.mark.parametrize(
     ("other", "verdict", "sure", "words"),
     [
-        (times(600.0), "faster", "sure", "B is 40 % faster: 1.00 ms to 600 µs. Sure: every step of one is shorter"),
-        (times(980.0, 0.01), "faster", "likely", "B is 2.0 % faster"),
+        (
+            times(600.0),
+            "faster",
+            "sure",
+            "B takes 40 % less time (1.67× as fast): 1.00 ms to 600 µs. Sure: every step of one is shorter",
+        ),
+        (times(980.0, 0.01), "faster", "likely", "B takes 2.0 % less time (1.02× as fast)"),
         (times(600.0, count=1), "faster", "likely", "Likely: B has one step"),
         (times(900.0, count=1), "no difference", "unsure", "less than 15 % is not told from chance"),
         (times(1000.0), "no difference", "unsure", "the ranges of their steps overlap"),
-        (times(1500.0), "slower", "sure", "B is 50 % slower"),
+        (times(1500.0), "slower", "sure", "B takes 50 % more time (0.67× as fast)"),
     ],
 )
 def test_how_sure_a_step_is_faster_goes_by_its_steps_and_their_spread(
@@ -77,11 +82,35 @@ def test_how_sure_a_step_is_faster_goes_by_its_steps_and_their_spread(
     assert words in comparison["verdict"]
 
 
+def test_training_against_a_forward_pass_is_called_other_work_and_nothing_is_faster() -> None:
+    inference, training = (
+        trace(region("a", 100), backward_time_us=0.0),
+        trace(region("a", 40), median=300.0, backward_time_us=120.0),
+    )
+    for left, right in ((inference, training), (training, inference)):
+        comparison = compare_traces(left, right)
+        assert comparison["refused"] and step_headline(comparison) == "Not the same work"
+        assert comparison["step"]["verdict"] == "no verdict"
+        assert {r["verdict"] for r in comparison["rows"]} == {"no verdict"}
+    optimizing = trace(region("a", 100), region("Adam", 5) | {"kind": "optimizer"})
+    assert "A has none" in compare_traces(inference, optimizing)["verdict"]
+    assert not compare_traces(training, training)["refused"]
+    assert not compare_traces(trace(region("a", 100)), training)["refused"], "an old trace does not tell"
+
+
+def test_steps_that_share_little_are_called_other_work() -> None:
+    shared, others = region("a", 100), [region("other", 150)]
+    assert "only 20 % of" in compare_traces(trace(shared), trace(shared, *others, region("b", 650)))["verdict"]
+    assert not compare_traces(trace(shared), trace(shared, *others))["refused"]
+
+
 def test_an_eager_step_of_one_recording_against_the_compiled_one_is_faster_and_likely() -> None:
     eager, compiled = (reported(f"handrolled_blocks_bf16_{how}.json.gz") for how in ("eager_stack", "compiled"))
     comparison = compare_traces(eager, compiled)
-    assert comparison["verdict"].startswith("B is 42 % faster: 16.8 ms to 9.76 ms. Likely: A has one step")
-    assert step_headline(comparison) == "B is likely 42 % faster"
+    assert comparison["verdict"].startswith(
+        "B takes 42 % less time (1.72× as fast): 16.8 ms to 9.76 ms. Likely: A has one step"
+    )
+    assert step_headline(comparison) == "B likely takes 42 % less time (1.72× as fast)"
 
 
 def test_another_name_of_the_same_gpu_is_no_other_device() -> None:

@@ -36,4 +36,4 @@ def test_communication_is_hidden_by_no_more_than_there_is_to_compute() -> None:
     (option,) = waits.overlap(step(found))
     assert option.change is not None
     assert option.change.ended_us.high == 100.0
-    assert "88%" in option.because
+    assert "87.5 %" in option.because

@@ -42,3 +42,15 @@ def test_what_was_not_read_is_not_offered_and_both_wishes_stand() -> None:
     assert likely_pair([reading, EAGER], a="e") == LikelyPair(a="e")
     assert likely_pair([OTHER, COMPILED, EAGER], a="o", b="e") == LikelyPair("o", "e")
     assert likely_pair([]) == LikelyPair()
+
+
+def test_a_forward_pass_is_not_offered_for_a_training_step() -> None:
+    train = summary("t", "llama_bf16_step.json", "12:02") | {"backward_time_us": 10.0}
+    again = summary("u", "gpt_step.json", "09:00", "A100") | {"backward_time_us": 20.0}
+    assert likely_pair([train, EAGER | {"backward_time_us": 0.0}, again], a="t").b == "u"
+    assert likely_pair([train, EAGER | {"backward_time_us": 0.0}], a="t").because == "no other trace does the same work"
+
+
+def test_prefill_and_decode_by_their_names_are_not_one_work() -> None:
+    prefill, decode = summary("p", "llama_prefill.json"), summary("d", "llama_decode.json")
+    assert likely_pair([prefill, decode, OTHER | {"name": "resnet50.json"}], a="p").b == "o"

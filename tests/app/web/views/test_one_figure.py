@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.units import factor
+from app.units import factor, share
+from app.web.server.csv_response import csv_response
 from app.web.templating import environment
-from app.web.views.region_csv import regions_csv
+from app.web.views.region_csv import COLUMNS, region_rows
 from app.web.views.trace_page import trace_page
 from app.web.views.verdict import verdict_section
 from tests.app.trace_report.actions.test_ranking import IDLE_FOR_LAUNCHES
@@ -92,6 +93,8 @@ def known(trace: Json) -> dict[str, float]:
     for total, names in (("all", ("step_after", "speedup")), ("top", ("step_top", "speedup_top"))):
         if gain and gain[total]:
             figures |= dict(zip(names, (gain[total][f]["mid"] for f in ("step_time_us", "speedup")), strict=True))
+    if timeline := trace["timeline"]:
+        figures["timeline_idle"] = sum(timeline["gaps"]["idle_us"]) / timeline["wall_us"]
     for field, time_us in (parts or {}).items():
         if field.endswith("_us"):
             figures |= {f"part:{field}": time_us, f"part_share:{field}": time_us / step}
@@ -129,6 +132,14 @@ def test_every_appearance_of_a_figure_is_the_apis(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_timelines_idle_share_is_what_the_gpu_is_not_busy_of_a_single_step(name: str) -> None:
+    trace = stored(name)
+    told = [number(text) for quantity, text in Figures(rendered(trace)).shown if quantity == "timeline_idle"]
+    if told and trace["step_times"] and trace["step_times"]["count"] == 1:
+        assert told == [pytest.approx(1 - trace["gpu_busy_share"], abs=0.002)]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_first_screen_has_one_bottleneck_one_step_time_and_no_other_time_of_a_step(name: str) -> None:
     trace = stored(name)
     page = rendered(trace)
@@ -155,8 +166,12 @@ def test_the_bottleneck_does_not_deny_who_sets_the_pace(name: str) -> None:
     waiting = (parts["idle_launch_us"] + parts["idle_host_us"]) / parts["wall_us"]
     by_host = 1 - pace["gpu_us"] / parts["wall_us"]
     assert critical["resource"] != "gpu" or by_host <= 0.5 or waiting < 0.1
-    percents = {int(n) for n in re.findall(r"(\d+)%", critical["because"])}
-    assert round(critical["share"] * 100) in percents
+    percents = [float(n) for n in re.findall(r"([\d.]+) %", critical["because"])]
+    assert min(abs(n - critical["share"] * 100) for n in percents) <= 0.0501
+    if trace["gain"] is None or critical["resource"] != "launches":
+        return
+    told = [u["text"] for u in trace["gain"]["unknown"] if u["code"] == "launches"]
+    assert all(f"the host sets the pace of {share(by_host)} of the step" in text for text in told)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +204,8 @@ def test_the_step_after_a_regions_change_is_one_figure_on_trace_page_region_page
     trace = stored(name)
     page = trace_page(trace)  # type: ignore[arg-type]
     rows = {row["key"]: row for row in (*page["regions"], *page["small"])}
-    lines = {line["id"]: line for line in csv.DictReader(io.StringIO(regions_csv(list(rows.values()))))}
+    answer = csv_response("regions", COLUMNS, region_rows(list(rows.values())))
+    lines = {line["id"]: line for line in csv.DictReader(io.StringIO(bytes(answer.body).decode()))}
     compared = 0
     for action in trace["actions"]:
         if action["scope"] != "region" or not action["step_time_us"]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.advice.case import label_of
 from app.web.charts.timed import advised_candidate
 from app.web.templating import environment
-from app.web.views.verdict import is_of_this_device, label_of, verdict_section, without_figures
+from app.web.views.verdict import is_of_this_device, verdict_section, without_figures
 from tests.app import samples
 
 ROOM = {"current": "/regions/x", "tab_base": "/regions/x?tab="}
@@ -115,6 +116,7 @@ def test_a_headline_loses_its_figures_and_nothing_else(headline: str, said: str)
 def test_candidates_are_called_as_people_say_them() -> None:
     assert label_of("library:torch.nn.functional.rms_norm") == "F.rms_norm"
     assert label_of("compile-max-autotune") == "torch.compile max-autotune"
+    assert label_of("library:remedy.padding") == "the same call on padded sizes"
     assert label_of("triton:matmul_epilogue") == "Triton matmul_epilogue"
     assert advised_candidate(samples.advice("skip")) == "eager"
     assert advised_candidate(samples.advice("triton")) == "triton:generated"

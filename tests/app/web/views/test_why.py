@@ -68,10 +68,10 @@ def test_what_was_decided_comes_first_and_a_faster_candidate_is_never_passed_ove
 @pytest.mark.parametrize(
     ("rival", "said"),
     [
-        (bar("triton:generated", "triton", 94.0), "under the 10% that a kernel must win"),
-        (bar("triton:generated", "triton", 80.0), "not surely by the 10% that a kernel must win"),
+        (bar("triton:generated", "triton", 94.0), "under the 10 % that a kernel must win"),
+        (bar("triton:generated", "triton", 80.0), "not surely by the 10 % that a kernel must win"),
         (bar("library:x", "library", 95.0, missing=True), "its package is not installed here"),
-        (bar("compile-max-autotune", "compile", 95.0), "within the 10% that count as a tie"),
+        (bar("compile-max-autotune", "compile", 95.0), "within the 10 % that count as a tie"),
     ],
 )
 def test_a_faster_one_that_was_not_taken_has_its_reason(rival: Any, said: str) -> None:
@@ -83,4 +83,12 @@ def test_a_faster_one_that_was_not_taken_has_its_reason(rival: Any, said: str) -
 def test_a_criterion_that_ends_the_question_is_what_decided() -> None:
     advice: Any = {"tool": "skip", "mode": "default", "criteria": [criterion("worth-it", False, 0.01)]}
     first = sentences(advice, [], "predicted", DEFAULTS)[0]
-    assert first == "Decided by the criterion *Too small a part of the step to matter*: so"
+    assert first == "Decided by the criterion “Too small a part of the step to matter”: so"
+
+
+def test_a_region_that_is_a_library_call_already_is_not_told_to_become_one() -> None:
+    """Its advice may be another form of that call: padded sizes, another layout."""
+    kept = criterion("library-covers", True) | {"value": "torch.mm", "because": "it runs on torch.mm already"}
+    advice: Any = {"tool": "library", "mode": "default", "criteria": [kept], "would_change": []}
+    bars: Any = [bar("eager", "eager", 200.0), bar("library:remedy.padding", "library", 100.0, advised=True)]
+    assert "It stays a library's call: now it is torch.mm" in sentences(advice, bars, "predicted", DEFAULTS)
