@@ -184,7 +184,7 @@ def query(data: bytes) -> None:
 
     from app.errors import Problem
     from app.web.pages.common import parse_number, widget_answer
-    from app.web.views import whatif
+    from app.web.views.region import whatif
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": data, "app": _application()}
     request = Request(scope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.web.views import compiled_kernels
+from app.web.views.region import compiled_kernels
 from kernels.kernel_listing import MOST_KERNELS, machines, own
 from tests.conftest import ROOT
 

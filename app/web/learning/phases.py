@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from app.objects.region import RegionBody
-from app.web.views.predicted_kernels import ModePrediction, oracle_section
+from app.web.views.region.predicted_kernels import ModePrediction, oracle_section
 from profiler.trace.analyze.compile_blocker_kinds import BREAK, KINDS
 
 TEXT = """\

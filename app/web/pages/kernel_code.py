@@ -17,8 +17,8 @@ from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from app.web.views.code_changes import code_change, inductor_code, own_code
-from app.web.views.compiled_kernels import columns, own_machine_page
+from app.web.views.region.code_changes import code_change, inductor_code, own_code
+from app.web.views.region.compiled_kernels import columns, own_machine_page
 
 if TYPE_CHECKING:
     from kernels.kernel_listing_model import Own

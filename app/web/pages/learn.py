@@ -29,8 +29,8 @@ from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from app.web.views.compiled_kernels import own_machine_page
-from app.web.views.region_page import analysis
+from app.web.views.region.compiled_kernels import own_machine_page
+from app.web.views.region.region_page import analysis
 from profiler.hardware import DEFAULT_DEVICE, find_device
 
 if TYPE_CHECKING:

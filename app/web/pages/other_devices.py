@@ -17,7 +17,7 @@ from app.web.server.access import Access, declare
 from app.web.server.codes import ADVICE, STORED
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from app.web.views.verdict import verdict_section
+from app.web.views.region.verdict import verdict_section
 from profiler.hardware import find_device
 
 api = APIRouter(prefix="/api/v1", tags=["advice"])

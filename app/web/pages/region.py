@@ -38,11 +38,11 @@ from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.server.access import Access, declare
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
-from app.web.views import whatif
-from app.web.views.compiled_kernels import machine_page
 from app.web.views.recorded_landscape import survey_section
-from app.web.views.region_page import Analysis, EvidenceCharts, analysis, evidence_charts
-from app.web.views.region_tabs import TabsSection, tabs_section
+from app.web.views.region import whatif
+from app.web.views.region.compiled_kernels import machine_page
+from app.web.views.region.region_page import Analysis, EvidenceCharts, analysis, evidence_charts
+from app.web.views.region.region_tabs import TabsSection, tabs_section
 from app.web.views.validation_page import (
     AnyValidation,
     CompiledMode,

@@ -14,10 +14,10 @@ from app.objects.trace import Trace, TraceBody, TraceSummary
 from app.thresholds import DEFAULTS, Thresholds
 from app.web.server.assets import folder
 from app.web.templating import environment
-from app.web.views.region_page import analysis, evidence_charts
+from app.web.views.region.region_page import analysis, evidence_charts
+from app.web.views.region.verdict import verdict_section
 from app.web.views.trace_page import trace_page
 from app.web.views.validation_page import AnyValidation, measured_compilations, summarize_validation
-from app.web.views.verdict import verdict_section
 
 STYLES = tuple(folder("static") / name for name in ("app.css", "trace.css"))
 

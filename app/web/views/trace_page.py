@@ -28,6 +28,7 @@ from app.web.charts.timeline import TimelineSection, Window, timeline_section
 from app.web.views.breakdown import BreakdownSection, breakdown_section
 from app.web.views.oracle_line import OracleLine, describe_oracle, is_asking
 from app.web.views.reading import ReadingProgress, describe_trace_progress, has_parts, status_of
+from app.web.views.region.verdict import by_measurement
 from app.web.views.region_list import (
     EVIDENCE,
     SORTS,
@@ -44,7 +45,6 @@ from app.web.views.region_list import (
 from app.web.views.source import SourceSection, source_section
 from app.web.views.trace_actions import ActionSection, action_section
 from app.web.views.trace_tabs import Tab, trace_tabs
-from app.web.views.verdict import by_measurement
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
 from profiler.trace.analyze.ranks import rank_numbers
 

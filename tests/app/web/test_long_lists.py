@@ -8,8 +8,8 @@ from typing import Any
 from app.web.charts import plotly
 from app.web.long_lists import MOST_ROWS, MOST_SAVINGS, fold_smallest, heaviest
 from app.web.templating import environment
-from app.web.views import predicted_kernels
-from app.web.views import region_page as views
+from app.web.views.region import predicted_kernels
+from app.web.views.region import region_page as views
 from profiler.oracle import model
 from profiler.oracle.model import OracleKernel, Prediction
 from profiler.oracle.serialization import to_dict

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.web.charts import figure, roofline
 from app.web.charts import plotly as charts
 from app.web.views import predicted_vs_measured
-from app.web.views import region_page as views
+from app.web.views.region import region_page as views
 from profiler.hardware import find_device
 from tests.app import samples
 

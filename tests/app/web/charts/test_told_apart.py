@@ -16,7 +16,7 @@ from app.web.charts.names import shorten, shorten_uniquely
 from app.web.charts.svg import drawing
 from app.web.learning import tiles
 from app.web.views import predicted_vs_measured
-from app.web.views import region_page as views
+from app.web.views.region import region_page as views
 from app.web.views.validation_page import condition_rows as conditions
 from profiler.hardware import find_device
 from profiler.region.graph.cost import cost

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.requests import regions as submit
-from app.web.views.verdict import without_figures
+from app.web.views.region.verdict import without_figures
 from tests.app.web.conftest import Serving, serving
 from tests.app.web.streamed import Streamed, streamed, until
 

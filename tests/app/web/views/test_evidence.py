@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from app.web.templating import environment
-from app.web.views import region_page, trace_page, validation_page
+from app.web.views import trace_page, validation_page
+from app.web.views.region import region_page
 from tests.app import samples
 
 

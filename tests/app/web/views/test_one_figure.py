@@ -13,9 +13,9 @@ import pytest
 from app.units import factor, share
 from app.web.server.csv_response import csv_response
 from app.web.templating import environment
+from app.web.views.region.verdict import verdict_section
 from app.web.views.region_csv import COLUMNS, region_rows
 from app.web.views.trace_page import trace_page
-from app.web.views.verdict import verdict_section
 from tests.app.trace_report.actions.test_ranking import IDLE_FOR_LAUNCHES
 from tests.app.trace_report.reports import reported
 from tests.profiler.trace.files import TRACES
@@ -214,7 +214,7 @@ def test_the_step_after_a_regions_change_is_one_figure_on_trace_page_region_page
         speedup = trace["step_time_us"] / action["step_time_us"]["mid"]
         section = verdict_section(row, trace=trace)  # type: ignore[arg-type]
         assert section is not None and section["step"] is not None
-        shown = environment().get_template("partials/region/verdict.html").render(region=row, verdict=section)
+        shown = environment().get_template("partials/region/verdict/verdict.html").render(region=row, verdict=section)
         assert section["step"]["mid"] == pytest.approx(speedup)
         assert ("step_speedup", factor(speedup)) in Figures(shown).shown
         assert float(lines[row["id"]]["step_speedup"]) == pytest.approx(speedup)

@@ -9,8 +9,9 @@ import pytest
 
 from app.analysis.reissue import find_kernel, kernel_keys
 from app.web.templating import environment
-from app.web.views import compiled_kernels, predicted_kernels, validation_page
-from app.web.views import region_page as views
+from app.web.views import validation_page
+from app.web.views.region import compiled_kernels, predicted_kernels
+from app.web.views.region import region_page as views
 from profiler.oracle import model
 from profiler.oracle.compiler.findings import findings
 from profiler.oracle.compiler.machine import Instruction, Machine, table

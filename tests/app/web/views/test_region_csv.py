@@ -12,9 +12,9 @@ from app.thresholds import DEFAULTS
 from app.units import factor
 from app.web.server.csv_response import csv_response
 from app.web.templating import environment
+from app.web.views.region.verdict import verdict_section
 from app.web.views.region_csv import COLUMNS, region_rows
 from app.web.views.trace_page import with_record
-from app.web.views.verdict import verdict_section
 from tests.app import samples
 
 Json = dict[str, Any]

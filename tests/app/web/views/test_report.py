@@ -15,8 +15,8 @@ from app.trace_report.report import report
 from app.web.charts import plotly
 from app.web.charts.figure import chart, escape
 from app.web.charts.svg import Scale, drawing, ticks
+from app.web.views.region.verdict import without_figures
 from app.web.views.report import region_report, trace_report
-from app.web.views.verdict import without_figures
 from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "app" / "examples"

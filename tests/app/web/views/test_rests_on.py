@@ -14,7 +14,7 @@ from app.cli import main
 from app.objects.region import RegionBody
 from app.web.templating import environment
 from app.web.views import trace_page
-from app.web.views.region_page import analysis
+from app.web.views.region.region_page import analysis
 from app.web.views.report import region_report
 from app.web.views.rests_on import rests_on_section
 
@@ -26,7 +26,7 @@ def advised(device: str = "H200", text: str = CHAIN) -> RegionBody:
 
 
 def head(region: RegionBody) -> str:
-    return environment().get_template("partials/region/advice_head.html").render(**analysis(region))
+    return environment().get_template("partials/region/verdict/advice_head.html").render(**analysis(region))
 
 
 def body(region: RegionBody) -> str:

@@ -15,11 +15,12 @@ from app.thresholds import DEFAULTS, Thresholds
 from app.web.charts import effort, plotly, roofline, traffic
 from app.web.charts.figure import Chart
 from app.web.long_lists import MOST_SAVINGS, Rows, heaviest
-from app.web.views import predicted_vs_measured, whatif
-from app.web.views.predicted_kernels import OracleSection, oracle_section
+from app.web.views import predicted_vs_measured
+from app.web.views.region import whatif
+from app.web.views.region.predicted_kernels import OracleSection, oracle_section
+from app.web.views.region.verdict import Section, verdict_section
 from app.web.views.rests_on import RestsOnSection, rests_on_section
 from app.web.views.validation_page import AnyValidation, measured_at_same_sizes
-from app.web.views.verdict import Section, verdict_section
 from profiler.hardware import DEFAULT_DEVICE, Device, find_device
 
 

@@ -9,7 +9,7 @@ import pytest
 from app.advice.case import label_of
 from app.web.charts.timed import advised_candidate
 from app.web.templating import environment
-from app.web.views.verdict import is_of_this_device, verdict_section, without_figures
+from app.web.views.region.verdict import is_of_this_device, verdict_section, without_figures
 from tests.app import samples
 
 ROOM = {"current": "/regions/x", "tab_base": "/regions/x?tab="}
@@ -21,7 +21,7 @@ def measured(**more: Any) -> dict[str, Any]:
 
 def page(region: dict[str, Any], record: dict[str, Any] | None) -> str:
     section = verdict_section(region, record)
-    template = environment().get_template("partials/region/advice_head.html")
+    template = environment().get_template("partials/region/verdict/advice_head.html")
     return template.render(region=region, verdict=section, oracle=None, **ROOM)
 
 

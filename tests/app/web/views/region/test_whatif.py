@@ -7,7 +7,7 @@ import math
 import pytest
 
 from app.advice.amdahl import amdahl
-from app.web.views import whatif
+from app.web.views.region import whatif
 from tests.app import samples
 
 

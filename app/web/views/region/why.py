@@ -74,7 +74,7 @@ def mark_of(criterion: Criterion) -> Mark:
 
 
 class Timed(TypedDict):
-    """Of a candidate's bar what the sentences need: see app.web.views.verdict.Bar."""
+    """Of a candidate's bar what the sentences need: see app.web.views.region.verdict.Bar."""
 
     name: str
     label: str

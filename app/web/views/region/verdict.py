@@ -22,7 +22,7 @@ from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.actions.of_region import own_action
 from app.units import factor
 from app.web.charts.timed import advised_candidate, candidate_rows, decided_by_wall, timed_options
-from app.web.views.why import CriteriaOfTool, criteria_of, sentences
+from app.web.views.region.why import CriteriaOfTool, criteria_of, sentences
 from profiler.hardware import find_device
 
 MOST_BARS = 7
@@ -54,7 +54,7 @@ class Bar(TypedDict):
 
 
 class Section(TypedDict):
-    """Context of partials/region/verdict.html and chart.html.
+    """Context of partials/region/verdict/verdict.html and chart.html.
 
     advice: what is said, by the measurement where there is one; headline: its own without the figures. predicted: the
     advice before the measurement, which is record. now, then: bars of what runs now and of what is advised. left:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Literal, TypedDict
 
 from app.objects.region import RegionBody
-from app.web.views.compiled_kernels import inductor_parts
-from app.web.views.predicted_kernels import oracle_section
+from app.web.views.region.compiled_kernels import inductor_parts
+from app.web.views.region.predicted_kernels import oracle_section
 from kernels.kernel_listing_model import Own
 
 MOST_LINES = 1500

@@ -15,7 +15,7 @@ from app.objects.region import RegionBody
 from app.requests.kernel_code import keys
 from app.units import amount, count, plain
 from app.web.charts.names import id_of
-from app.web.views.predicted_kernels import KIND_WORDS, ModePrediction, describe_lines, oracle_section
+from app.web.views.region.predicted_kernels import KIND_WORDS, ModePrediction, describe_lines, oracle_section
 from kernels.kernel_listing_model import Own, Part
 
 MOST_KERNELS = 8

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from app.web.templating import TEMPLATES
-from app.web.views.region_tabs import ALL, TABS, tabs_section
+from app.web.views.region.region_tabs import ALL, TABS, tabs_section
 
 KEPT: dict[str, Any] = {
     "region": {"id": "a", "text": "x", "cost": {"kernels": []}, "advice": {"tool": "skip"}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.web.views.code_changes import MOST_LINES, code_change
+from app.web.views.region.code_changes import MOST_LINES, code_change
 
 BEFORE = "\n".join(f"line {n}" for n in range(40))
 

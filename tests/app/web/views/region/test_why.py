@@ -9,8 +9,8 @@ import pytest
 from app.advice.criteria import CRITERIA
 from app.analysis import service
 from app.thresholds import DEFAULTS
-from app.web.views.verdict import verdict_section
-from app.web.views.why import criteria_of, mark_of, sentences
+from app.web.views.region.verdict import verdict_section
+from app.web.views.region.why import criteria_of, mark_of, sentences
 from tests.conftest import ROOT
 
 EXAMPLES = sorted((ROOT / "app" / "examples").glob("*.txt"))
