@@ -166,10 +166,10 @@ def _bytes_freed(files: Iterable[Path]) -> int:
     names = Counter[int]()
     for file in files:
         with suppress(FileNotFoundError):
-            found = file.stat(follow_symlinks=False)
-            status[found.st_ino] = found
-            names[found.st_ino] += 1
-    return sum(found.st_size for inode, found in status.items() if names[inode] >= found.st_nlink)
+            stat = file.stat(follow_symlinks=False)
+            status[stat.st_ino] = stat
+            names[stat.st_ino] += 1
+    return sum(stat.st_size for inode, stat in status.items() if names[inode] >= stat.st_nlink)
 
 
 def _forget(state: ServerState, trace_id: str) -> None:
