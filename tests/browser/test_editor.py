@@ -157,7 +157,7 @@ def test_the_answer_is_dim_from_the_first_letter_until_it_is_the_texts(open_page
     expect(verdict).not_to_have_class(re.compile("stale"))
     page.select_option("#device", "NVIDIA L4")
     expect(verdict).to_have_class(re.compile("stale"))
-    expect(verdict).to_contain_text("estimated for NVIDIA L4")
+    expect(verdict).to_contain_text(re.compile(r"predicted\s+for NVIDIA L4"))
     expect(verdict).not_to_have_class(re.compile("stale"))
 
 
