@@ -78,7 +78,7 @@ def test_a_check_is_made_by_the_form_and_a_mistake_in_it_is_mended_there(
     expect(errors).to_contain_text("traces.py")
     errors.get_by_text("What to write").click()
     expect(errors.locator("pre")).to_contain_text("torch.compile")
-    expect(page.get_by_role("region", name="Not measured")).to_contain_text("this trace has one step")
+    expect(page.get_by_role("region", name="Not measured")).to_contain_text("The baseline has one step")
     errors.get_by_role("link").first.click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
 

@@ -138,13 +138,13 @@ def test_an_error_is_underlined_where_it_is_and_the_old_advice_says_whose_it_is(
 
 def test_the_answer_is_dim_from_the_first_letter_until_it_is_the_texts(open_page: Open, region: str) -> None:
     page = opened(open_page().page, region)
-    verdict, analysis = page.locator("#verdict"), page.locator("#analysis")
+    verdict, panel = page.locator("#verdict"), page.locator("#tab-panel")
     assert verdict.get_attribute("aria-busy") is None
     at_end_of(page, 8)
     page.keyboard.press("Space")
     page.keyboard.type("*")
     dim = "e => e.classList.contains('stale') && e.getAttribute('aria-busy')"
-    assert [part.evaluate(dim) for part in (verdict, analysis)] == ["true", "true"]
+    assert [part.evaluate(dim) for part in (verdict, panel)] == ["true", "true"]
     with page.expect_response(re.compile("/regions/preview")):
         page.keyboard.type(" 2")
     expect(verdict).not_to_have_class(re.compile("stale"))
@@ -155,12 +155,12 @@ def test_the_answer_is_dim_from_the_first_letter_until_it_is_the_texts(open_page
     expect(verdict).not_to_have_class(re.compile("stale"))
     page.select_option("#device", "NVIDIA L4")
     expect(verdict).to_have_class(re.compile("stale"))
-    expect(verdict).to_contain_text("estimated for NVIDIA L4")
+    expect(verdict).to_contain_text(re.compile(r"predicted\s+for NVIDIA L4"))
     expect(verdict).not_to_have_class(re.compile("stale"))
 
 
 def test_a_line_marks_the_kernels_that_compute_it_and_a_kernel_its_lines(open_page: Open, region: str) -> None:
-    page = opened(open_page().page, region)
+    page = opened(open_page().page, f"{region}?tab=all")
     kernel = page.locator("#oracle li.kernel[data-lines='6 7 8']").first
     expect(kernel).to_be_attached()
     expect(page.locator("#columns .part").last).to_be_attached()
@@ -180,7 +180,7 @@ def test_a_line_marks_the_kernels_that_compute_it_and_a_kernel_its_lines(open_pa
 
 
 def test_after_an_edit_the_page_shows_what_changed_in_generated_code(open_page: Open, region: str) -> None:
-    page = opened(open_page().page, region)
+    page = opened(open_page().page, f"{region}?tab=compiler")
     page.fill("#text", EXAMPLE.replace("gelu", "relu"))
     changed = page.locator("#code-changes .diff")
     expect(changed).to_have_count(2)

@@ -41,14 +41,18 @@ def upload(page: Page, path: Path) -> None:
 def test_upload_read_validate(open_page: Open, handrolled: Path) -> None:
     page = open_page().page
     upload(page, handrolled)
-    expect(page.locator("dl.glance")).to_contain_text("136 kernels")
-    expect(page.locator("dl.glance")).to_contain_text("100 %")
-    drawn(page)
+    expect(page.locator("#trace-glance")).to_contain_text("136 kernels")
     names = page.locator("#region-list tbody th a").all_inner_texts()
     text = " ".join(names).lower()
     assert "rmsnorm" in text
     assert "attention" in text
     assert "gelu" in text
+    page.locator("#to-where").click()
+    expect(page.locator("#tab-where")).to_be_visible()
+    drawn(page)
+    page.locator("#to-notes").click()
+    expect(page.locator("#tab-notes")).to_contain_text("Kernels matched to operators: 100 %")
+    page.locator("#to-regions").click()
 
     page.locator("#region-list tbody th a", has_text=re.compile("RMSNorm", re.I)).first.click()
     page.wait_for_url(re.compile(r"/regions/[a-z0-9]{26}$"))
