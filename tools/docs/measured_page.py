@@ -32,7 +32,7 @@ def load(name: str) -> Any:
 def page() -> str:
     """The whole document."""
     parts = [HEAD, *verdicts(load("verdicts")), *repeatability(load("validations")), *in_place(load("steps")),
-             *landscapes(load("landscapes")), *chains(load("chains")), *kits(load("kits"))]  # fmt: skip
+             *applied(load("applied")), *landscapes(load("landscapes")), *chains(load("chains")), *kits(load("kits"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
@@ -97,6 +97,44 @@ def in_place(record: Json) -> Iterator[str]:
     yield "## The winner in its place\n"
     yield "The step's speed-up as a validation claims it, next to the one measured with the winner in the model.\n"
     yield from steps(record)
+    yield ""
+
+
+WITHIN = 0.15
+"""How far a predicted step may be off the found one."""
+
+
+def off_by(row: Json) -> float | None:
+    """How much longer the predicted step is than the found one, as a share; None where none was found."""
+    return row["predicted_us"]["mid"] / row["found_us"] - 1 if row["found_us"] else None
+
+
+def applied(record: Json) -> Iterator[str]:
+    """The advice on whole steps, followed."""
+    yield "## The advice on a whole step, followed\n"
+    yield (
+        "`python benchmarks/traces/applied.py --together`: each model's eager step recorded with shapes, advised on, all "
+        "of what is followed together applied at once, and timed without a profiler, medians of 20 "
+        f"({record['date']}, torch {record['software']['torch']}). By the first five the formula of a step was mended "
+        "before: they are in-sample. Nothing was chosen by the other five. Eager: the step without a profiler. Some "
+        "were found in another run of the day than they were predicted in; the GPU's time was up before the rest.\n"
+    )
+    rows = []
+    for m in record["models"]:
+        off, found = off_by(m), m["found_us"]
+        rows.append([
+            m["model"], "in-sample" if m["chosen_by"] else "not looked at", f"{m['recorded_us'] / 1e3:.2f}",
+            f"{m['eager_us'] / 1e3:.2f}" if m["eager_us"] else "–", ", ".join(m["followed"]),
+            f"{m['predicted_us']['mid'] / 1e3:.2f} ({m['predicted_us']['low'] / 1e3:.2f} to "
+            f"{m['predicted_us']['high'] / 1e3:.2f})",
+            f"{found / 1e3:.2f}" if found else "not run", f"{off:+.0%}" if off is not None else "–", m["found_in"],
+        ])  # fmt: skip
+    yield from table(
+        ["model", "", "recorded, ms", "eager, ms", "followed", "predicted, ms", "found, ms", "off by", "found in"], rows
+    )
+    for name, chosen in (("in-sample", True), ("not looked at before", False)):
+        known = [off for m in record["models"] if m["chosen_by"] == chosen and (off := off_by(m)) is not None]
+        yield f"- {name}: {sum(abs(off) <= WITHIN for off in known)} of {len(known)} within {WITHIN:.0%}"
     yield ""
 
 
