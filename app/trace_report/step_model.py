@@ -44,8 +44,8 @@ LAUNCH_US = 150.0
 """The most that eager PyTorch takes from one launch to the next on the traces measured here (idle_breakdown.PAUSE_US).
 What a step waits beyond that for its launches is no matter of their number: a first call, a module that is loaded."""
 GRAPH_GAP_US = 0.3
-"""Between two kernels of one graph: 0.28 to 0.31 µs in chains of 200 kernels of 0.9 and 1.7 µs, wall time of a replay less
-the kernels' recorded durations (benchmarks/traces/graph_gaps.py, H200, tests/records/graph-gaps-h200.json)."""
+"""Between two kernels of one graph: 0.28 to 0.31 µs in chains of 200 kernels of 0.9 and 1.7 µs, wall time of a replay
+less the kernels' recorded durations (benchmarks/traces/graph_gaps.py, H200, tests/records/graph-gaps-h200.json)."""
 WAITING: frozenset[str] = frozenset({"loader", "capturing", "start_up", "compiling", "sync", "inputs"})
 """Kinds of the host's pauses in which it waits, or loads what the step needs: nothing goes on meanwhile."""
 

@@ -32,7 +32,8 @@ def load(name: str) -> Any:
 def page() -> str:
     """The whole document."""
     parts = [HEAD, *verdicts(load("verdicts")), *repeatability(load("validations")), *in_place(load("steps")),
-             *applied(load("applied")), *landscapes(load("landscapes")), *chains(load("chains")), *kits(load("kits"))]  # fmt: skip
+             *applied(load("applied")), *landscapes(load("landscapes")), *chains(load("chains")),
+             *kits(load("kits"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
@@ -113,8 +114,8 @@ def applied(record: Json) -> Iterator[str]:
     """The advice on whole steps, followed."""
     yield "## The advice on a whole step, followed\n"
     yield (
-        "`python benchmarks/traces/applied.py --together`: each model's eager step recorded with shapes, advised on, all "
-        "of what is followed together applied at once, and timed without a profiler, medians of 20 "
+        "`python benchmarks/traces/applied.py --together`: each model's eager step recorded with shapes, advised on, "
+        "all of what is followed together applied at once, and timed without a profiler, medians of 20 "
         f"({record['date']}, torch {record['software']['torch']}). By the first five the formula of a step was mended "
         "before: they are in-sample. Nothing was chosen by the other five. Eager: the step without a profiler. Some "
         "were found in another run of the day than they were predicted in; the GPU's time was up before the rest.\n"
