@@ -30,6 +30,13 @@ def find_link(state: ServerState, link_id: str) -> Link:
     return link
 
 
+def stands_for(state: ServerState, path: str, text: str) -> bool:
+    """Whether a page's path is the short address of this very text."""
+    _, _, link_id = path.partition("/r/")
+    link = links.get(state.store.database, link_id) if path.startswith("/r/") and link_id else None
+    return link is not None and link["region"].split() == text.split()
+
+
 def no_such_page(problem: Problem) -> Problem:
     """The same for who opened a short address that stands for nothing, in words."""
     detail = "It was never made on this server, was removed after its time, or was not copied whole."

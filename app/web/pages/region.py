@@ -16,6 +16,7 @@ from app.objects.record import ArchiveRecord, Validation
 from app.objects.region import Region, RegionBody
 from app.objects.trace import Trace
 from app.requests import regions, revalidate
+from app.requests.links import stands_for
 from app.requests.regression import compare_with_previous
 from app.requests.state import state_of
 from app.web.charts.figure import Chart
@@ -152,7 +153,8 @@ def preview_region(
     validation_id = job[0] if job else ""
     context = {**_edit_context(request, form, region, region_id, validation_id), "job": validation_id}
     tabs = _tabs(context, tab, text)
-    headers = {"HX-Replace-Url": _tab_address(context, tabs)} if tabs["tab_base"] else {}
+    short = stands_for(state_of(request), urlsplit(request.headers.get("hx-current-url", "")).path, text)
+    headers = {"HX-Replace-Url": _tab_address(context, tabs)} if tabs["tab_base"] and not short else {}
     context |= tabs
     return render("partials/region/preview.html", context, request=request, headers=headers)
 
