@@ -203,3 +203,31 @@ def test_a_result_of_many_values_has_no_more_room_as_a_whole_for_it() -> None:
     asked = Asked("x: bf16[384, 256]\nreturn (x.float() / 384).to(bf16)\n")
     (room,) = asked.rooms
     assert 8 * room.slope < 0.001
+
+
+MASKED = """q: bf16[1, 2, 192, 64].requires_grad
+k: bf16[1, 2, 192, 64].requires_grad
+v: bf16[1, 2, 192, 64].requires_grad
+i = arange(192)
+keep = (i[:, None] >= i[None, :]) & (i[:, None] - i[None, :] < 80)
+s = ((q @ k.transpose(-1, -2)) * 0.125).masked_fill(~keep, float('-inf'))
+return softmax(s.float(), -1).to(bf16) @ v
+"""
+
+
+def test_attention_with_a_mask_of_infinities_has_room_and_the_fused_gradients_of_positive_inputs_lie_in_it() -> None:
+    """What a kernel subtracts from a row is off by its rounded result, for all of the row together."""
+    torch.manual_seed(0)
+    values = [torch.rand(1, 2, 192, 64).bfloat16() for _ in range(3)]
+    asked = Asked(MASKED, *values)
+    assert all(room.size is not None and bool((room.size > 0).all()) for room in asked.rooms)
+    assert [room.together > 1.5 for room in asked.rooms[:2]] == [False, True], "the result, the queries' gradient"
+    i = torch.arange(192)
+    keep = (i[:, None] >= i[None, :]) & (i[:, None] - i[None, :] < 80)
+    given = [t.clone().requires_grad_() for t in values]
+    result = F.scaled_dot_product_attention(*given, attn_mask=keep)
+    upstream = asked.upstream[0]
+    assert upstream is not None
+    fused = asked.of(result.detach(), *torch.autograd.grad(result, given, upstream))
+    assert [round(error_of(one), 1) <= 1.0 for one in fused] == [True] * 4
+    assert fused[1].error > 0.01, "as far off as that would not pass by eager's own error"
