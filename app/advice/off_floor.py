@@ -143,7 +143,9 @@ def _left(case: Case, remedy: Remedy, rest_us: float, now_us: float) -> Range | 
     if then is None or (rest_us + then.mid) / now_us > WORTH:
         return None
     least = sum(call_floor_us(o, case.device) for o in remedy.operations)
-    low, mid, high = ((rest_us + max(least, t)) / now_us for t in (then.low, then.mid, then.high))
+    # A middle below the floor says that the range begins there, not that the call takes the floor's time.
+    factor = max(1.0, least / then.low) if then.mid < least else 1.0
+    low, mid, high = ((rest_us + max(least, factor * t)) / now_us for t in (then.low, then.mid, then.high))
     return Range(low, mid, 1.0 if remedy.assumes else min(1.0, high))
 
 
