@@ -88,7 +88,7 @@ def test_what_a_reader_opened_typed_and_looks_at_stays_while_advice_comes(open_p
     expect(page.locator("#reading-words")).to_contain_text(f"Advice on 3 of {len(stages.regions)} regions")
     # Of three regions with advice two are listed: their rows are filled where they stand.
     expect(rows.locator(".tool")).to_have_count(2)
-    expect(rows.first).to_contain_text("predicted")
+    expect(rows.first).to_contain_text("measured: confirmed")
     assert page.locator("#region-filter").bounding_box() == place, "nothing has moved"
     expect(page.get_by_label("Name, module or kernel")).to_be_focused()
     page.keyboard.type(" ")
@@ -120,6 +120,7 @@ def test_the_end_settles_the_page_and_nothing_is_asked_any_more(open_page: Open,
     finish(stages)
     expect(page.locator("#gain table")).to_be_visible()
     expect(page.locator("#advice .plot .bars").first).to_be_attached()
+    page.locator(".trace-tabs [data-tab=timeline]").click()
     expect(page.locator("[data-timeline][data-ready]")).to_have_count(1)
     for name in ("Report", "Check"):
         expect(page.locator("#trace-actions").get_by_role("link", name=name)).to_be_visible()

@@ -74,7 +74,7 @@ def test_a_tools_script_comes_once_with_its_tab_and_not_before(open_page: Open, 
 def test_the_keys_work_as_soon_as_the_tab_is_open_and_are_in_the_list(open_page: Open, trace: dict[str, Any]) -> None:
     page = open_page().page
     page.goto(f"/traces/{trace['id']}?tab=timeline")
-    page.wait_for_load_state("networkidle")
+    expect(page.locator("[data-timeline][data-ready]")).to_have_count(1)
     page.mouse.move(0, 0)
     _, wall = window(page)
     page.keyboard.press("?")

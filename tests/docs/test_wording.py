@@ -79,7 +79,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         client = server.client
         client.headers["Accept"] = "text/html"
         paths = {name: name for name in SAID if name.startswith("/")}
-        paths |= {name: opened(client, example) for name, example in EXAMPLES.items()}
+        paths |= {name: f"{opened(client, example)}?tab=all" for name, example in EXAMPLES.items()}
         paths["widget"] = "/?share_of_step=0.15&uniqueness=0.8&irregularity=0.5&bound=memory&kind=elementwise"
         record = re.search(r'href="(/validations/[^"/]+)"[^>]*>View all', client.get(paths["region"]).text)
         assert record is not None

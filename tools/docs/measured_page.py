@@ -122,13 +122,13 @@ def applied(record: Json) -> Iterator[str]:
     )
     rows = []
     for m in record["models"]:
-        off, found = off_by(m), m["found_us"]
+        off, after = off_by(m), m["found_us"]
         rows.append([
             m["model"], "in-sample" if m["chosen_by"] else "not looked at", f"{m['recorded_us'] / 1e3:.2f}",
             f"{m['eager_us'] / 1e3:.2f}" if m["eager_us"] else "–", ", ".join(m["followed"]),
             f"{m['predicted_us']['mid'] / 1e3:.2f} ({m['predicted_us']['low'] / 1e3:.2f} to "
             f"{m['predicted_us']['high'] / 1e3:.2f})",
-            f"{found / 1e3:.2f}" if found else "not run", f"{off:+.0%}" if off is not None else "–", m["found_in"],
+            f"{after / 1e3:.2f}" if after else "not run", f"{off:+.0%}" if off is not None else "–", m["found_in"],
         ])  # fmt: skip
     yield from table(
         ["model", "", "recorded, ms", "eager, ms", "followed", "predicted, ms", "found, ms", "off by", "found in"], rows

@@ -3,6 +3,7 @@ carried over; the same in the API, on the page and in the shell."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -161,11 +162,11 @@ def test_an_unknown_device_or_region_is_a_problem_in_words(client: httpx.Client,
 
 
 def test_the_page_works_as_a_plain_form_and_as_a_part(client: httpx.Client, region: str) -> None:
-    page = client.get(f"/regions/{region}").text
+    page = client.get(f"/regions/{region}?tab=devices").text
     assert f'action="/regions/{region}/devices"' in page
     whole = client.get(f"/regions/{region}/devices", params={"device": "NVIDIA A100"}).text
     assert "<html" in whole
-    assert "estimated for NVIDIA A100" in whole
+    assert "predicted for NVIDIA A100" in html.unescape(re.sub(r"<[^>]+>|\s+", " ", whole)).replace("  ", " ")
     part = client.get(f"/regions/{region}/devices", headers={"HX-Request": "true"}).text
     assert "<html" not in part
     for known in DEVICES:

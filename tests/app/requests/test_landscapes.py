@@ -112,7 +112,7 @@ def test_the_page_has_every_point_and_why_one_was_left_out(server: Serving, meas
     assert "The slowest of 49 points takes 67.0 times as long as the fastest." in text
     assert "in plain order 100 µs: 0.940 of its time" in text
     assert DEVICE in text
-    assert '"type": "heatmap"' in text
+    assert '"type":"heatmap"' in text
 
 
 def test_the_validations_page_offers_it_and_shows_it(server: Serving, measured: str) -> None:

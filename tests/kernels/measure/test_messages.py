@@ -152,7 +152,8 @@ def names(form: type[msgspec.Struct]) -> list[str]:
 
 
 def test_a_candidate_loses_nothing_on_its_way_from_the_planner() -> None:
-    assert set(names(Offered)) == {f.name for f in dataclasses.fields(Candidate)}
+    kept_by_pages = {"kernels"}  # which lines of the text each of them computes: no process measures that
+    assert set(names(Offered)) | kept_by_pages == {f.name for f in dataclasses.fields(Candidate)}
 
 
 def test_what_a_kernel_takes_is_a_points_own_figures() -> None:

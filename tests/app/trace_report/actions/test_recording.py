@@ -25,7 +25,7 @@ def note(code: str) -> Json:
 def test_a_step_that_is_half_a_start_says_nothing_of_any_other() -> None:
     (only,) = listed(host_times=[spent("start_up", 500.0, "aten::empty")])
     assert (only["tool"], only["title"], only["saves_us"]) == ("record", "Record a steady step", None)
-    assert "50% of the step" in only["because"] and "`aten::empty`" in only["because"]
+    assert "50 % of the step" in only["because"] and "`aten::empty`" in only["because"]
 
 
 def test_a_step_with_some_of_a_start_is_to_be_recorded_again_first_and_advised_on() -> None:

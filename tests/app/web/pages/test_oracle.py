@@ -89,11 +89,9 @@ def test_hostile_text_is_refused_before_the_oracle_is_asked(asking: Serving, mon
     monkeypatch.setattr(type(oracle), "_wait", lambda *a, **_: asked.append("asked"))
     for name in list(CORPUS)[:12]:
         text = CORPUS[name][0].encode("utf-8", "replace").decode()
-        for answer in (
-            asking.client.post("/api/v1/advice", json={"region": text}),
-            asking.client.post("/regions/preview", data={"text": text}, headers=HTMX),
-        ):
-            assert answer.status_code == 422, name
+        assert asking.client.post("/api/v1/advice", json={"region": text}).status_code == 422, name
+        typed = asking.client.post("/regions/preview", data={"text": text}, headers=HTMX)
+        assert (typed.status_code, typed.headers["Problem-Status"]) == (200, "422"), name
     assert asked == []
 
 

@@ -159,10 +159,8 @@ def test_advice_comes_region_by_region_into_the_rows_that_wait_for_it(begin: Beg
     answer = reading.poll("advising-0", waiting=[0, 1, 2])
     assert places(answer.text) == {"0", "1"}
     assert f"Advice on 2 of {len(regions)} regions" in answer.text
-    for region in reading.stages.regions[:2]:
-        assert html.escape(region["advice"]["headline"], quote=False).replace("`", "") in re.sub(
-            "</?code>", "", answer.text
-        )
+    for region in reading.stages.regions[:2]:  # both were measured on this device before
+        assert f"{region['name']}: confirmed by measurement" in answer.text
     assert 'id="timeline"' not in answer.text, "what a reader may have opened or moved is left alone"
     assert places(reading.poll("advising-1", waiting=[1, 2]).text) == {"1"}, "a row is filled once"
     assert places(reading.poll("advising-1").text) == set(), "a row that a filter leaves out has no place"

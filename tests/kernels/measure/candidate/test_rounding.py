@@ -51,7 +51,9 @@ def test_jitter_has_the_size_that_was_asked_for() -> None:
     assert ((moved - value) / value).square().mean().sqrt().item() == pytest.approx(1e-6, rel=0.05)
     assert torch.equal(Rounding().jitter(value, 1e-6), value)
     masked = torch.full((64,), -float("inf"), dtype=torch.float64)
-    assert torch.equal(Rounding(torch.Generator().manual_seed(6)).jitter(masked, 1e-6), masked), "infinity less infinity"
+    assert torch.equal(Rounding(torch.Generator().manual_seed(6)).jitter(masked, 1e-6), masked), (
+        "infinity less infinity"
+    )
 
 
 def test_float32_serves_as_the_wide_type_of_16_bits() -> None:
