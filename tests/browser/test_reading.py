@@ -122,6 +122,7 @@ def test_the_end_settles_the_page_and_nothing_is_asked_any_more(open_page: Open,
     expect(page.locator("#advice .plot .bars").first).to_be_attached()
     page.locator(".trace-tabs [data-tab=timeline]").click()
     expect(page.locator("[data-timeline][data-ready]")).to_have_count(1)
+    page.locator(".trace-tabs [data-tab=where]").click()
     for name in ("Report", "Check"):
         expect(page.locator("#trace-actions").get_by_role("link", name=name)).to_be_visible()
     expect(page.locator("[data-tab=where]")).to_have_attribute("aria-selected", "true")
