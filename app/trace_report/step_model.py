@@ -64,6 +64,16 @@ class Step:
     has_shapes: bool
     waits_us: float = 0.0
 
+    @property
+    def gpu_work_us(self) -> float:
+        """Time in which anything runs on the GPU."""
+        return self.parts["kernels_us"] + self.parts["communication_us"] + self.parts["copies_us"]
+
+    @property
+    def host_bound_kernels_us(self) -> float:
+        """Of the GPU's work, and its own gaps, what runs where the host sets the pace."""
+        return max(0.0, self.gpu_work_us + self.parts["idle_device_us"] - self.pace["gpu_us"])
+
 
 @dataclass(frozen=True, slots=True)
 class Left:
@@ -132,7 +142,7 @@ def step_us(step: Step, changes: Sequence[Change]) -> tuple[float, float, float]
 def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float]:
     """(step, of it idle) after the changes, at that end of their ranges: "low" saves least."""
     parts, pace = step.parts, step.pace
-    busy = parts["kernels_us"] + parts["communication_us"] + parts["copies_us"]
+    busy = step.gpu_work_us
     on_gpu = saved = 0.0
     time = _what_is_left([(c.own, c.time) for c in changes], end, _of_other_parts)
     for place, left_of_it in time.items():
@@ -145,7 +155,7 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
         after_us = _replayed_us(step, busy - saved, left) - sum(c.ended_us.at(end) for c in changes)
         return after_us, max(0.0, after_us - (busy - saved))
     gpu, lead = pace["gpu_us"], pace["lead_us"]
-    kernels = max(0.0, busy + parts["idle_device_us"] - gpu)
+    kernels = step.host_bound_kernels_us
     host_bound_us = kernels + parts["idle_launch_us"]
     gpu_after = max(gpu - on_gpu, (gpu - lead) * left)
     host_bound_after_us = max(kernels - (saved - on_gpu), host_bound_us * left)
@@ -184,15 +194,13 @@ def _alone(region: AnyRegion) -> float:
     return min(1.0, max(0.0, 2 * busy - time) / busy) if busy > 0 else 0.0
 
 
-def _replayed_us(step: Step, busy_us: float, left: float) -> float:
-    """The step once graphs have all launches but this share: busy_us is what its kernels take then."""
+def _replayed_us(step: Step, work_us: float, left: float) -> float:
+    """The step once graphs have all launches but this share: work_us is what the GPU's work takes then."""
     parts, pace = step.parts, step.pace
     gaps = GRAPH_GAP_US * (1 - left) * float(pace["launches"])
-    kernels = FITTED.host.graphs + max(0.0, busy_us) + parts["idle_device_us"] * left + gaps
+    kernels = FITTED.host.graphs + max(0.0, work_us) + parts["idle_device_us"] * left + gaps
     others = parts["idle_communication_us"] + step.waits_us
-    idle = parts["idle_launch_us"] + parts["idle_host_us"] + parts["idle_device_us"]
-    busy = parts["wall_us"] - idle - parts["idle_communication_us"]
-    host_bound_us = max(0.0, busy + parts["idle_device_us"] - pace["gpu_us"]) + parts["idle_launch_us"]
+    host_bound_us = step.host_bound_kernels_us + parts["idle_launch_us"]
     host = (pace["gpu_us"] - pace["lead_us"] + host_bound_us) * left + parts["idle_host_us"] - step.waits_us
     return max(kernels, host) + others
 

@@ -58,6 +58,16 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[
     return model, step
 
 
+def inferred(*inputs: torch.Tensor) -> Callable[[nn.Module], Any]:
+    """A step of a model that is not trained."""
+
+    def step(called: nn.Module) -> None:
+        with torch.no_grad():
+            called(*inputs)
+
+    return step
+
+
 def llama(small: bool, device: str) -> Any:
     """A decoder of transformers, random weights, bf16."""
     from transformers import LlamaConfig, LlamaForCausalLM  # type: ignore[import-not-found]  # on a GPU host
@@ -156,11 +166,7 @@ def diffusion(small: bool, device: str) -> Made:
         torch.randn(2 if small else 8, wide, device=device),
     )
 
-    def step(called: nn.Module) -> None:
-        with torch.no_grad():
-            called(x, moment)
-
-    return model, step
+    return model, inferred(x, moment)
 
 
 class Recommender(nn.Module):
@@ -206,12 +212,7 @@ def vision_transformer(small: bool, device: str) -> Made:
     torch.manual_seed(0)
     model = vit_b_16().to(device).eval()
     images = torch.randn(1 if small else 64, 3, 224, 224, device=device)
-
-    def step(called: nn.Module) -> None:
-        with torch.no_grad():
-            called(images)
-
-    return model, step
+    return model, inferred(images)
 
 
 def efficientnet(small: bool, device: str) -> Made:
@@ -221,12 +222,7 @@ def efficientnet(small: bool, device: str) -> Made:
     torch.manual_seed(0)
     model = efficientnet_b0().to(device).eval()
     images = torch.randn(1 if small else 16, 3, 224, 224, device=device)
-
-    def step(called: nn.Module) -> None:
-        with torch.no_grad():
-            called(images)
-
-    return model, step
+    return model, inferred(images)
 
 
 def convnext(small: bool, device: str) -> Made:

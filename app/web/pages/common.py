@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 from urllib.parse import urlencode
 
-from fastapi import Request
+from fastapi import Depends, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.advice.widget_table import STEPS
@@ -58,6 +58,20 @@ class RegionForm(TypedDict):
     share_percent: NotRequired[str | float | None]
     calls_per_step: NotRequired[str | float | None]
     device: NotRequired[str | None]
+
+
+def region_fields(
+    text: Annotated[str, Form()] = "",
+    share_percent: Annotated[str, Form()] = "",
+    calls_per_step: Annotated[str, Form()] = "",
+    device: Annotated[str, Form()] = "",
+) -> dict[str, str]:
+    """The fields of a region's form as they were sent, by their names."""
+    return {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
+
+
+RegionFields = Annotated[dict[str, str], Depends(region_fields)]
+"""Of an endpoint that takes a region's form."""
 
 
 class HomePage(WidgetContext):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from app.errors import Problem
 from app.requests import links
 from app.requests.state import state_of
+from app.web.pages.common import RegionFields
 from app.web.pages.page_and_json import page_and_json, wants_json
 from app.web.pages.region import carried_json, carried_page, read_workload
 from app.web.server.access import Access, declare
@@ -20,16 +19,9 @@ router = APIRouter(include_in_schema=False)
 
 @router.post("/links")
 @declare(Access.WORK)
-def shorten(
-    request: Request,
-    text: Annotated[str, Form()] = "",
-    share_percent: Annotated[str, Form()] = "",
-    calls_per_step: Annotated[str, Form()] = "",
-    device: Annotated[str, Form()] = "",
-) -> Response:
+def shorten(request: Request, form: RegionFields) -> Response:
     """Keep what the form has under a short address: to its page, or for htmx the address to copy."""
-    form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    link = links.submit_link(state_of(request), {"region": text, **read_workload(form)})
+    link = links.submit_link(state_of(request), {"region": form["text"], **read_workload(form)})
     if not is_fragment(request):
         return RedirectResponse(link["path"], 303)
     context = {"address": str(request.base_url).rstrip("/") + link["path"], "link": link}

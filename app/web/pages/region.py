@@ -24,6 +24,7 @@ from app.web.charts.timed import CandidateRow
 from app.web.pages import landscapes, measured_devices
 from app.web.pages.common import (
     PendingHost,
+    RegionFields,
     RegionForm,
     device_names,
     find_region,
@@ -97,21 +98,14 @@ def read_workload(form: Mapping[str, str]) -> Workload:
 
 @router.post("/regions")
 @declare(Access.WORK)
-def save_region(
-    request: Request,
-    text: Annotated[str, Form()] = "",
-    share_percent: Annotated[str, Form()] = "",
-    calls_per_step: Annotated[str, Form()] = "",
-    device: Annotated[str, Form()] = "",
-) -> Response:
+def save_region(request: Request, form: RegionFields) -> Response:
     """Advise on a region and keep it: its page, for htmx in place, before the oracle is asked.
 
     A text that cannot be read comes back in its form, with the spot marked.
     """
-    form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     oracle = {"oracle_timeout_s": ANSWERED_BEFORE_S} if is_fragment(request) else {}
     try:
-        region = regions.submit_region(state_of(request), text, **read_workload(form), **oracle)
+        region = regions.submit_region(state_of(request), form["text"], **read_workload(form), **oracle)
     except Problem as problem:
         if is_fragment(request) or not problem.extra.get("line"):
             raise
@@ -129,10 +123,7 @@ def save_region(
 @declare(Access.WORK)
 def preview_region(
     request: Request,
-    text: Annotated[str, Form()] = "",
-    share_percent: Annotated[str, Form()] = "",
-    calls_per_step: Annotated[str, Form()] = "",
-    device: Annotated[str, Form()] = "",
+    form: RegionFields,
     region_id: Annotated[str, Form()] = "",
     job: Annotated[list[str] | None, Form()] = None,
     tab: Annotated[str, Form()] = "",
@@ -141,10 +132,9 @@ def preview_region(
 
     Evidence stays only where the text is still the stored one, or that of the validation on the page, which is `job`.
     """
-    form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
     try:
         region = regions.preview_region(
-            state_of(request), text, oracle_timeout_s=ANSWERED_BEFORE_S, **read_workload(form)
+            state_of(request), form["text"], oracle_timeout_s=ANSWERED_BEFORE_S, **read_workload(form)
         )
     except Problem as problem:
         if problem.status != 422 or not is_fragment(request):
@@ -152,8 +142,8 @@ def preview_region(
         return problem_fragment(request, problem, typing=True)
     validation_id = job[0] if job else ""
     context = {**_edit_context(request, form, region, region_id, validation_id), "job": validation_id}
-    tabs = _tabs(context, tab, text)
-    short = stands_for(state_of(request), urlsplit(request.headers.get("hx-current-url", "")).path, text)
+    tabs = _tabs(context, tab, form["text"])
+    short = stands_for(state_of(request), urlsplit(request.headers.get("hx-current-url", "")).path, form["text"])
     headers = {"HX-Replace-Url": _tab_address(context, tabs)} if tabs["tab_base"] and not short else {}
     context |= tabs
     return render("partials/region/preview.html", context, request=request, headers=headers)
@@ -163,20 +153,16 @@ def preview_region(
 @declare(Access.WORK)
 def predict_text(
     request: Request,
-    text: Annotated[str, Form()] = "",
-    share_percent: Annotated[str, Form()] = "",
-    calls_per_step: Annotated[str, Form()] = "",
-    device: Annotated[str, Form()] = "",
+    form: RegionFields,
     region_id: Annotated[str, Form()] = "",
     tab: Annotated[str, Form()] = "",
 ) -> Response:
     """Ask what torch.compile would make of an edited text: what its page does by itself. Nothing is kept."""
-    form = {"text": text, "share_percent": share_percent, "calls_per_step": calls_per_step, "device": device}
-    region = regions.preview_region(state_of(request), text, **read_workload(form))
+    region = regions.preview_region(state_of(request), form["text"], **read_workload(form))
     if not is_fragment(request):
         return RedirectResponse(f"{_carrying_address(form)}&oracle=wait&tab=compiler#oracle", 303)
     context = _edit_context(request, form, region, region_id)
-    answered = {**context, **_tabs(context, tab, text), "oracle_asked": True}
+    answered = {**context, **_tabs(context, tab, form["text"]), "oracle_asked": True}
     return render("partials/kernels/oracle_answer.html", answered, request=request)
 
 
