@@ -215,10 +215,11 @@
     }
   }
 
-  // w and s zoom, a and d go along, while the timeline is shown and nobody types.
+  // w and s zoom, a and d go along, while the timeline is shown and nobody types. A dialog counts while it is open: one
+  // that was just closed keeps the focus until the next frame.
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.target.closest("input, select, textarea, [contenteditable]:not([contenteditable='false']), [role='textbox'], dialog")) return;
+    if (event.target.closest("input, select, textarea, [contenteditable]:not([contenteditable='false']), [role='textbox']")) return;
     const section = document.getElementById("timeline");
     if (!section || !section.timelineKey || !section.getClientRects().length || document.querySelector("dialog[open]")) return;
     if (section.timelineKey(event.key.toLowerCase())) event.preventDefault();
