@@ -126,14 +126,29 @@ def stops(page: Page) -> list[dict[str, Any]]:
     raise AssertionError(f"Tab is caught: {collected[-3:]}")
 
 
-@pytest.mark.parametrize(
-    "name", ["home", "trace", "region", "region, all tabs", "validation", "compare traces", "learn", "api"]
-)
+WALKED_ALONE = ("home", "trace", "region", "region, all tabs", "validation", "compare traces", "learn", "api")
+"""Pages with most to reach: a test each."""
+
+
+@pytest.mark.parametrize("name", WALKED_ALONE)
 def test_tab_goes_through_the_page_in_order_and_is_always_seen(
     open_page: Open, paths: dict[str, str], name: str
 ) -> None:
-    page = open_page().page
-    page.goto(paths[name])
+    walk(open_page().page, paths[name])
+
+
+def test_tab_goes_through_every_other_page_too(open_page: Open, paths: dict[str, str]) -> None:
+    watched = open_page()
+    watched.expected = (404,)
+    tabs = ("regions", "timeline", "flame", "source", "time", "notes")
+    others = {name: path for name, path in paths.items() if name not in WALKED_ALONE}
+    for path in (*others.values(), *(f"{paths['trace']}?tab={tab}" for tab in tabs)):
+        walk(watched.page, path)
+
+
+def walk(page: Page, path: str) -> None:
+    """From the page's top to its end by Tab: in order, every stop seen, whatever a mouse can use among them."""
+    page.goto(path.partition("#")[0])  # an address that points into the page begins there
     page.wait_for_load_state("networkidle")
     if page.locator("#text").count():  # its editor comes when it is near, and is what is reached then
         page.locator("#text").scroll_into_view_if_needed()
@@ -147,18 +162,18 @@ def test_tab_goes_through_the_page_in_order_and_is_always_seen(
     }""")
     page.wait_for_load_state("networkidle")  # what comes when it is near is there, and places stay
     found = stops(page)
-    assert found[0]["name"] == "To the content"
-    assert [s["place"] for s in found] == sorted(s["place"] for s in found)
-    assert [s for s in found if not (s["ring"] and s["seen"])] == []
-    # Whatever a mouse can use is among them.
+    assert found[0]["name"] == "To the content", path
+    assert [s["place"] for s in found] == sorted(s["place"] for s in found), path
+    assert [s for s in found if not (s["ring"] and s["seen"])] == [], path
+    # Whatever a mouse can use is among them; a flame graph's frames are one stop, and arrows go within it.
     reached = {s["place"] for s in found}
     for place, shown in page.evaluate(
         """() => { const all = Array.from(document.querySelectorAll("*"));
         return all.filter((e) => e.matches("a[href], button, input:not([type=hidden]), select, textarea, summary")
-          && e.checkVisibility() && !e.disabled && !e.matches("[aria-hidden=true]"))
+          && e.checkVisibility() && !e.disabled && !e.matches("[aria-hidden=true], .icicle a"))
           .map((e) => [all.indexOf(e), e.outerHTML.slice(0, 80)]); }"""
     ):
-        assert place in reached, shown
+        assert place in reached, (path, shown)
 
 
 def tab_to(page: Page, wanted: Callable[[dict[str, Any]], bool]) -> None:
