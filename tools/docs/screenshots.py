@@ -11,6 +11,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import urllib.parse
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +43,15 @@ PIXELS = """async (url) => {
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One picture. page: a name of tests.browser.furnished; at: what stands at its top, "" for the page's top."""
+    """One picture. page: a name of tests.browser.furnished; tab: the one that is open; at: what stands at its top, ""
+    for the page's top.
+    """
 
     name: str
     page: str
     scheme: str = "light"
     size: tuple[int, int] = DESKTOP
+    tab: str = ""
     at: str = ""
     wait_for: str = ""
 
@@ -55,17 +59,26 @@ class Shot:
 SHOTS = (
     Shot("home", "widget"),
     Shot("trace", "trace"),
-    Shot("trace-parts", "trace", at="section:has(> header > h2:text('What to do about the step'))"),
+    Shot("trace-parts", "trace", tab="regions", at="#trace-tabs"),
     Shot("region", "recorded region"),
-    Shot("region-dark", "recorded region", scheme="dark", at="#evidence"),
-    Shot("traffic", "recorded region", at="#traffic"),
-    Shot("code", "recorded region", scheme="dark", at="#code", wait_for="#columns pre >> nth=2"),
+    Shot("region-dark", "recorded region", scheme="dark", tab="evidence", at="#record"),
+    Shot("traffic", "recorded region", tab="cost", at="#traffic"),
+    Shot("code", "recorded region", scheme="dark", tab="kernels", at="#code", wait_for="#columns pre >> nth=2"),
     Shot("validation", "validation"),
     Shot("learn", "learn", at="#rule"),
     Shot("compare-dark", "compare traces", scheme="dark"),
     Shot("phone-trace", "trace", size=PHONE),
-    Shot("phone-region-dark", "recorded region", scheme="dark", size=PHONE, at="#verdict"),
+    Shot("phone-region-dark", "recorded region", scheme="dark", size=PHONE),
 )
+
+
+def address(path: str, shot: Shot) -> str:
+    """Where the picture is taken; an address that points into the page begins there, so that it is left out."""
+    parts = urllib.parse.urlsplit(path)
+    asked = [(name, value) for name, value in urllib.parse.parse_qsl(parts.query) if name != "tab"]
+    if shot.tab:
+        asked.append(("tab", shot.tab))
+    return urllib.parse.urlunsplit(("", "", parts.path, urllib.parse.urlencode(asked), ""))
 
 
 def take(browser: Browser, base: str, path: str, shot: Shot) -> bytes:
@@ -75,13 +88,13 @@ def take(browser: Browser, base: str, path: str, shot: Shot) -> bytes:
         base_url=base, color_scheme=shot.scheme, viewport={"width": width, "height": height}  # type: ignore[arg-type]
     )  # fmt: skip
     page = context.new_page()
-    page.goto(path if shot.at else path.partition("#")[0])
+    page.goto(address(path, shot))
     page.wait_for_load_state("networkidle")
     if shot.wait_for:
         page.locator(shot.wait_for).wait_for(timeout=60_000)
     if shot.at:
         place = page.locator(shot.at).first
-        place.evaluate("(e) => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 12)")
+        place.evaluate("(e) => e.scrollIntoView({ block: 'start', behavior: 'instant' })")  # below what stays in view
     page.wait_for_timeout(400)  # charts are drawn after the load
     picture = page.screenshot()
     context.close()
