@@ -13,6 +13,7 @@ from app.advice.options import no_triton, nothing_to_compute
 from app.atlas.shipped import basis_of
 from app.estimate.facts import Cover
 from app.estimate.range import Range
+from profiler.region.graph.cost_model import Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +193,18 @@ def _compile(
     mode = "" if chosen.mode == "default" else " in mode max-autotune"
     headline = f"Use torch.compile on {title}{mode}{times_words(region)}"
     shape = case.facts.heaviest
-    made = ""
-    if shape is not None:
-        made = f": {shape.cost.unfused.launches} launches become {shape.cost.fused.launches}"
+    made = "" if shape is None else _fused(shape.cost)
     return headline, f"Wrap the enclosing function in torch.compile{made}.", chosen.call
+
+
+def _fused(cost: Cost) -> str:
+    """What fusing makes less of: launches, else a tenth of the bytes or more; nothing where neither is."""
+    before, after = cost.unfused, cost.fused
+    if after.launches < before.launches:
+        return f": {before.launches} launches become {after.launches}"
+    if after.bytes_moved <= 0.9 * before.bytes_moved:
+        return f": {1 - after.bytes_moved / before.bytes_moved:.0%} fewer bytes go through memory".replace("%", " %")
+    return ""
 
 
 def _triton(

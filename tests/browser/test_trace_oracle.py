@@ -45,7 +45,7 @@ def gate(monkeypatch: pytest.MonkeyPatch, asking: Serving) -> Iterator[Gate]:
 
 
 def shown(page: Page, number: int) -> None:
-    expect(page.locator("#oracle-line")).to_contain_text(f"Inductor asked: {number} of {ASKED} regions")
+    expect(page.locator("#oracle-line")).to_contain_text(f"Inductor asked: {number} of the {ASKED} regions")
 
 
 def test_answers_come_into_their_rows_and_the_asking_ends(open_page: Open, asking: Serving, gate: Gate) -> None:

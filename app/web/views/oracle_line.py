@@ -22,8 +22,10 @@ def describe_oracle(progress: OracleProgress | None) -> OracleLine | None:
     if progress is None or not progress["asked"]:
         return None
     ended = progress["answered"] + progress["failed"]
-    of = f"{count(progress['asked'], 'region')}, which take {share(progress['of_time'])} of all regions' time"
-    words = f"Inductor asked: {ended} of {of}"
+    of = f"{count(progress['asked'], 'region')} with most time ({share(progress['of_time'])} of all regions')"
+    words = f"Inductor asked: {ended} of the {of}"
+    if not progress["done"]:
+        words += "; figures may still change"
     if progress["failed"]:
         words += f"; for {progress['failed']} it has no answer"
     return {"state": f"{progress['answered']}-{progress['failed']}", "words": f"{words}."}
