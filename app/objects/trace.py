@@ -272,6 +272,16 @@ class HostTime(TypedDict):
     other_steps: bool
 
 
+class Serving(TypedDict):
+    """What a step's attention works on at a time, else its products; told by their shapes. kind: decode where most
+    calls have one token of each sequence, else prefill, as of an encoder that reads whole sequences; tokens: of each
+    sequence, in the middle of the calls; single_share: of the calls, those with one."""
+
+    kind: Literal["prefill", "decode"]
+    tokens: int
+    single_share: float
+
+
 class TraceFigures(TypedDict):
     """What a trace says apart from its regions. The figures that may be null are so until its parts are known.
 
@@ -279,6 +289,7 @@ class TraceFigures(TypedDict):
     step; paired_backward_share: what of it stands with its forward. rests: with the regions' shares theirs add up to 1.
     companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
     host_times: what the host does while the GPU waits for it, the longest first. compute_capability: of an NVIDIA GPU.
+    serving: of a step without a backward pass; null where no shape tells.
     """
 
     name: str
@@ -305,6 +316,7 @@ class TraceFigures(TypedDict):
     graphs: NotRequired[list[Graph]]
     rests: NotRequired[list[Rest]]
     backward_time_us: NotRequired[float]
+    serving: NotRequired[Serving | None]
     paired_backward_share: NotRequired[float | None]
     compile_obstacles: NotRequired[list[Obstacle]]
     pace: NotRequired[Pace | None]
