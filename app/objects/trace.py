@@ -156,13 +156,46 @@ class CallTree(TypedDict):
     kernels: list[float]
 
 
+class SourceCalls(TypedDict):
+    """What the functions of the stacks call, as columns: the calls with most time. A recorded frame names the first
+    line of its function; by these calls its text tells the lines.
+
+    function: a place in `functions`, which are as in the tree. callee: a place in `callees`, each the names by which
+    the text may have it, the likeliest first: "module Linear" for an `nn.Module` of that class, "aten::mul" for an
+    operation, else a function. turn, turns: which of how many such calls of one call of the function it is, the first
+    is 0. own: launched by the function itself and not by another one of the stacks. region: as in the tree, else of
+    what is not its own that with most time."""
+
+    functions: list[str]
+    callees: list[list[str]]
+    function: list[int]
+    callee: list[int]
+    turn: list[int]
+    turns: list[int]
+    own: list[bool]
+    region: list[int]
+    time_us: list[float]
+
+
+class SourceShare(TypedDict):
+    """Kernel time of one step by what stacks tell of who launched it: a line, a function by its first line, nothing."""
+
+    line_us: float
+    function_us: float
+    none_us: float
+
+
 class CallTrees(TypedDict):
-    """By modules and by Python functions; null where the trace recorded none.
+    """By modules and by Python functions; null where the trace recorded none. lines: whether the lines of functions are
+    their first ones or those of the calls, as from an operation's `Call stack`; calls: null where they are the calls'.
 
     Work of a region that has no path, as a backward kernel's, is spread over the region's paths by their time."""
 
     modules: CallTree | None
     functions: CallTree | None
+    lines: NotRequired[Literal["first", "call"]]
+    calls: NotRequired[SourceCalls | None]
+    told: NotRequired[SourceShare]
 
 
 HostKind = Literal[
