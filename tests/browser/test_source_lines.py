@@ -61,7 +61,7 @@ def test_a_line_has_the_time_that_it_launched_and_no_line_has_anothers(open_page
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("self.after = Norm(size)", "self.after = make(size)"),
+        ("self.gate = nn.Linear(size, 2 * size)", "self.gate = make(size)"),
         ("        self.up = nn.Linear(size, 2 * size)\n", "        setattr(self, 'up', nn.Linear(size, 2 * size))\n"),
         ("x = x + residual", "x = [x + residual for _ in range(1)][0]"),
         ("return self.out(weights @ v)", "return self.out(weights.matmul(v)) if True else self.out(v)"),
@@ -96,7 +96,9 @@ def test_the_margin_and_the_shares_say_what_is_told_and_nothing_is_sent(open_pag
     assert asked == []
 
 
-@pytest.mark.parametrize("look", [{"color_scheme": "light"}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "look", [{"color_scheme": "light"}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}]
+)
 def test_axe_has_nothing_against_lines_and_a_phone_scrolls_the_listing_alone(
     open_page: Open, trace: dict[str, Any], look: dict[str, Any]
 ) -> None:
