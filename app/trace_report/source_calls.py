@@ -125,9 +125,9 @@ def _calls(trace: Trace, op: int, frame: Frame) -> Iterator[_Call]:
         yield _Call(of.text, id(of), child, tuple(dict.fromkeys(names))[:MAX_NAMES], place == last)
 
 
-def _outermost(trace: Trace, op: int, since_us: float) -> int:
+def _outermost(trace: Trace, op: int, start_us: float) -> int:
     """The outermost operation around this one that began within a call that began then."""
-    while (parent := int(trace.ops.parent[op])) != NONE and trace.ops.start_us[parent] >= since_us:
+    while (parent := int(trace.ops.parent[op])) != NONE and trace.ops.start_us[parent] >= start_us:
         op = parent
     return op
 
