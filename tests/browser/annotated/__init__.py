@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.browser import annotated_sample as sample
+from tests.browser.annotated import sample
 
 Json = dict[str, Any]
 SAMPLE = Path(sample.__file__)
