@@ -156,13 +156,46 @@ class CallTree(TypedDict):
     kernels: list[float]
 
 
+class SourceCalls(TypedDict):
+    """What the functions of the stacks call, as columns: the calls with most time. A recorded frame names the first
+    line of its function; by these calls its text tells the lines.
+
+    function: a place in `functions`, which are as in the tree. callee: a place in `callees`, each the names by which
+    the text may have it, the likeliest first: "module Linear" for an `nn.Module` of that class, "aten::mul" for an
+    operation, else a function. turn, turns: which of how many such calls of one call of the function it is, the first
+    is 0. own: launched by the function itself and not by another one of the stacks. region: as in the tree, else of
+    what is not its own that with most time."""
+
+    functions: list[str]
+    callees: list[list[str]]
+    function: list[int]
+    callee: list[int]
+    turn: list[int]
+    turns: list[int]
+    own: list[bool]
+    region: list[int]
+    time_us: list[float]
+
+
+class SourceShare(TypedDict):
+    """Kernel time of one step by what stacks tell of who launched it: a line, a function by its first line, nothing."""
+
+    line_us: float
+    function_us: float
+    none_us: float
+
+
 class CallTrees(TypedDict):
-    """By modules and by Python functions; null where the trace recorded none.
+    """By modules and by Python functions; null where the trace recorded none. lines: whether the lines of functions are
+    their first ones or those of the calls, as from an operation's `Call stack`; calls: null where they are the calls'.
 
     Work of a region that has no path, as a backward kernel's, is spread over the region's paths by their time."""
 
     modules: CallTree | None
     functions: CallTree | None
+    lines: NotRequired[Literal["first", "call"]]
+    calls: NotRequired[SourceCalls | None]
+    told: NotRequired[SourceShare]
 
 
 HostKind = Literal[
@@ -272,6 +305,16 @@ class HostTime(TypedDict):
     other_steps: bool
 
 
+class Serving(TypedDict):
+    """What a step's attention works on at a time, else its products; told by their shapes. kind: decode where most
+    calls have one token of each sequence, else prefill, as of an encoder that reads whole sequences; tokens: of each
+    sequence, in the middle of the calls; single_share: of the calls, those with one."""
+
+    kind: Literal["prefill", "decode"]
+    tokens: int
+    single_share: float
+
+
 class TraceFigures(TypedDict):
     """What a trace says apart from its regions. The figures that may be null are so until its parts are known.
 
@@ -279,6 +322,7 @@ class TraceFigures(TypedDict):
     step; paired_backward_share: what of it stands with its forward. rests: with the regions' shares theirs add up to 1.
     companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
     host_times: what the host does while the GPU waits for it, the longest first. compute_capability: of an NVIDIA GPU.
+    serving: of a step without a backward pass; null where no shape tells.
     """
 
     name: str
@@ -305,6 +349,7 @@ class TraceFigures(TypedDict):
     graphs: NotRequired[list[Graph]]
     rests: NotRequired[list[Rest]]
     backward_time_us: NotRequired[float]
+    serving: NotRequired[Serving | None]
     paired_backward_share: NotRequired[float | None]
     compile_obstacles: NotRequired[list[Obstacle]]
     pace: NotRequired[Pace | None]

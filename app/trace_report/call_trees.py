@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.objects.trace import CallTree, CallTrees
+from app.objects.trace import CallTree, CallTrees, SourceShare
 from app.trace_report.breakdown import module_class
 from app.trace_report.called_from import CalledFrom
+from app.trace_report.source_calls import lent_factors, source_calls
 from app.trace_report.timeline import NO_REGION
 from profiler.trace.model import NONE, Longs, Trace
 
@@ -40,9 +41,27 @@ def call_trees_json(trace: Trace, called: CalledFrom, owner: Longs) -> CallTrees
     regions = np.where(owner[chosen] == NONE, NO_REGION, owner[chosen]).tolist()
     times = trace.kernels.duration_us[chosen].tolist()
     modules = _module_paths(trace, chosen)
+    stacks = called.stacks
+    exact = trace.has_call_stacks
     return {
         "modules": _tree(modules, regions, times, steps),
-        "functions": _tree(called.stacks, regions, times, steps),
+        "functions": _tree(stacks, regions, times, steps),
+        "lines": "call" if exact else "first",
+        "calls": None if exact else source_calls(trace, called, regions, times, steps),
+        "told": _told(stacks, regions, times, steps, exact=exact),
+    }
+
+
+def _told(
+    stacks: Sequence[Path], regions: Sequence[int], times: Sequence[float], steps: int, *, exact: bool
+) -> SourceShare:
+    factors = lent_factors([bool(stack) for stack in stacks], regions, times)
+    every = sum(times) / steps
+    told = sum(t * factors.get(r, 1.0) for stack, r, t in zip(stacks, regions, times, strict=True) if stack) / steps
+    return {
+        "line_us": round(told if exact else 0.0, 3),
+        "function_us": round(0.0 if exact else told, 3),
+        "none_us": round(max(0.0, every - told), 3),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
 from profiler.trace.model import NONE, Longs, Trace
-from profiler.trace.read.frames import Instant, Stack, innermost, stacks
+from profiler.trace.read.frames import NO_FRAME, Frame, Instant, Stack, innermost, open_frames
 from profiler.trace.read.source import Limits
 
 if TYPE_CHECKING:
@@ -25,13 +25,18 @@ MAX_STACKS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class CalledFrom:
-    """mining: with each region's source line. kernels, stacks: those of the mined steps, and of each the functions that
-    were open when its operation began; () for one that none was open for, and for all without recorded stacks."""
+    """mining: with each region's source line. kernels, frames: those of the mined steps, and of each the call that was
+    open when its operation began; NO_FRAME for one that none was open for, and for all without recorded stacks."""
 
     mining: Mining
     blockers: tuple[CompileBlocker, ...]
     kernels: Longs
-    stacks: list[Stack]
+    frames: list[Frame]
+
+    @property
+    def stacks(self) -> list[Stack]:
+        """Of each kernel the functions that were open."""
+        return [frame.stack for frame in self.frames]
 
 
 def called_from(path: Path | str, limits: Limits, trace: Trace, mining: Mining) -> CalledFrom:
@@ -45,18 +50,18 @@ def called_from(path: Path | str, limits: Limits, trace: Trace, mining: Mining) 
     ops = ops[ops != NONE][:MAX_STACKS]
     of_regions = instants(mining)
     asked = [*of_regions, *(at for _, at in of_blockers), *_starts(trace, ops)]
-    answers = stacks(path, trace, asked, limits)
+    answers = open_frames(path, trace, asked, limits)
     first, second = len(of_regions), len(of_regions) + len(of_blockers)
     sources: dict[int, dict[str, None]] = {}
-    for (i, _), stack in zip(of_blockers, answers[first:second], strict=True):
-        if stack:
-            sources.setdefault(i, {})[innermost(stack)] = None
+    for (i, _), frame in zip(of_blockers, answers[first:second], strict=True):
+        if frame.stack:
+            sources.setdefault(i, {})[innermost(frame.stack)] = None
     by_op = dict(zip(ops.tolist(), answers[second:], strict=True))
     return CalledFrom(
-        with_sources(mining, [innermost(stack) for stack in answers[:first]]),
+        with_sources(mining, [innermost(frame.stack) for frame in answers[:first]]),
         tuple(replace(blocker, sources=tuple(sources.get(i, ()))) for i, blocker in enumerate(blockers)),
         kernels,
-        [by_op.get(op, ()) for op in trace.kernels.op[kernels].tolist()],
+        [by_op.get(op, NO_FRAME) for op in trace.kernels.op[kernels].tolist()],
     )
 
 

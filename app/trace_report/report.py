@@ -29,6 +29,7 @@ from app.trace_report.call_trees import call_trees_json
 from app.trace_report.called_from import MAX_CALLERS, called_from
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.launches_left import launches_left
+from app.trace_report.serving import serving
 from app.trace_report.speedup import with_actions
 from app.trace_report.step import IDLE_WORDS, critical_by_pace, graphs_json, host_times_json, rests, step_json
 from app.trace_report.timeline import timeline_json
@@ -294,6 +295,7 @@ def trace_json(
         "graphs": graphs_json(trace, mining.mined),
         "rests": rests(mining, parts),
         "backward_time_us": mining.backward_time_us,
+        "serving": None if mining.backward_time_us else serving(regions),
         "paired_backward_share": mining.paired_backward_share,
         "host_times": host,
         "compute_capability": ".".join(map(str, trace.capability)) if trace.capability else None,

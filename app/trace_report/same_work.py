@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.objects.trace import AnyTrace
 from app.trace_report.pairing import Pair
+from app.trace_report.serving import other_amount
 
 NOT_THE_SAME = "not the same work"
 LEAST_PAIRED = 0.5
@@ -27,6 +28,10 @@ def why_not_the_same(left: AnyTrace, right: AnyTrace, pairs: Sequence[Pair], nam
     if None not in trains and trains[0] is not trains[1]:
         one, other = (names[trains.index(with_it)] for with_it in (True, False))
         return f"{NOT_THE_SAME}: {one} has a backward pass or an optimizer, {other} has none"
+    if not any(trains):
+        amount = other_amount(left.get("regions") or (), right.get("regions") or (), names)
+        if amount:
+            return f"{NOT_THE_SAME}: {amount}"
     share = paired_share(pairs)
     if share is not None and share < LEAST_PAIRED:
         return f"{NOT_THE_SAME}: only {share * 100:.0f} % of their regions' time is in parts that both have"

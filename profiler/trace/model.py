@@ -151,6 +151,7 @@ class Trace:
     triton_files: Mapping[str, str] = field(default_factory=dict)
     capability: tuple[int, int] | None = None  # of an NVIDIA GPU: (6, 0) is compute capability 6.0
     damage: Damage = Damage.NONE  # of the gzip file, which was read to its end all the same
+    has_call_stacks: bool = False  # operations have a "Call stack": the lines of the calls, where has_stacks has frames
     device_told_by: str = ""  # what the device was known by, where not by its name
 
     @property

@@ -26,9 +26,9 @@ from app.web.views.error_page import way_on
 
 
 def page_routers() -> Iterator[APIRouter]:
-    """The routers of every module of this folder: `pages` where it has a part of the API too, else `router`. A new
+    """The routers of every module below this folder: `pages` where it has a part of the API too, else `router`. A new
     page is a new module; nothing lists it."""
-    for module in pkgutil.iter_modules(pages.__path__, f"{pages.__name__}."):
+    for module in pkgutil.walk_packages(pages.__path__, f"{pages.__name__}."):
         if module.name != __name__:
             page = importlib.import_module(module.name)
             named = [getattr(page, name, None) for name in ("pages", "router")]

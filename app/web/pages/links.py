@@ -10,7 +10,8 @@ from app.requests import links
 from app.requests.state import state_of
 from app.web.pages.common import RegionFields
 from app.web.pages.page_and_json import page_and_json, wants_json
-from app.web.pages.region import carried_json, carried_page, read_workload
+from app.web.pages.region.address import read_workload
+from app.web.pages.region.carried import carried_json, carried_page
 from app.web.server.access import Access, declare
 from app.web.templating import is_fragment, render
 

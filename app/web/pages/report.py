@@ -12,7 +12,8 @@ from app.errors import Problem
 from app.requests.archived_evidence import advised_devices, recorded_regions
 from app.requests.state import state_of
 from app.web.pages.common import find_region, missing
-from app.web.pages.region import evidence_of, trace_of
+from app.web.pages.region.evidence import evidence_of
+from app.web.pages.region.stored import trace_of
 from app.web.server.access import Access, declare
 from app.web.views.report import region_report, trace_report
 

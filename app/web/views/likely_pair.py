@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.objects.trace import TraceSummary
+from app.trace_report.serving import same_kind
 from profiler.hardware import find_device
 
 MODES = frozenset(
@@ -63,10 +64,13 @@ def likely_pair(traces: Sequence[TraceSummary], a: str = "", b: str = "") -> Lik
 
 
 def _same_work(one: TraceSummary, other: TraceSummary) -> bool:
-    """Whether both have a backward pass or neither has, and no name says otherwise (train, prefill, decode)."""
+    """Whether both have a backward pass or neither has, and both prefill or both decode by their shapes. Where shapes
+    do not tell, names do (train, prefill, decode)."""
     trains = [None if (us := t.get("backward_time_us")) is None else us > 0.0 for t in (one, other)]
-    said = [_words(t) & WORK for t in (one, other)]
     alike = None in trains or trains[0] is trains[1]
+    if (served_alike := same_kind(one.get("serving"), other.get("serving"))) is not None:
+        return alike and served_alike
+    said = [_words(t) & WORK for t in (one, other)]
     return alike and (not all(said) or bool(said[0] & said[1]))
 
 

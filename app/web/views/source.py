@@ -1,7 +1,8 @@
-"""The user's source with the step's kernel time in its margin, as far as a trace tells: by file and function.
+"""The user's source with the step's kernel time in its margin, as far as a trace tells: by file, function and line.
 
-A recorded stack names a function by its file and its first line, not the line that made a call. Pure functions of API
-JSON.
+Most recorded stacks name a function by its file and its first line, not the line that made a call; then what it calls
+goes to the page, and static/source_lines.js finds the lines in a text that is given to the browser. Pure functions of
+API JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from app.objects.trace import CallTree, Trace, TraceBody
+from app.objects.trace import CallTree, SourceCalls, Trace, TraceBody
 from app.units import duration, share
 from app.web.charts.figure import show_hidden
 from app.web.labels import TOOL_LABELS
@@ -19,6 +20,10 @@ from app.web.labels import TOOL_LABELS
 MOST_FILES, MOST_REGIONS = 30, 6
 """Files that are listed, those with most time, and regions that are named with one function."""
 _FUNCTION = re.compile(r"^(?P<file>.+):(?P<line>\d+) (?P<function>.+)$")
+
+
+MarginCall = tuple[int, str, list[str], int, int, bool, int, float]
+"""First line, function, names of what is called, turn, turns, launched by itself, region, µs (`SourceCalls`)."""
 
 
 class SourceRegion(TypedDict):
@@ -31,8 +36,10 @@ class SourceRegion(TypedDict):
 
 
 class SourceLine(TypedDict):
-    """A function by its first line. time_us: with what it calls; own_us, kernels: what it launches by itself, in a
-    step; tool: advised for most of that, or of what it calls where it launches nothing."""
+    """A function by its first line, or a line of it where the stacks have those of the calls.
+
+    time_us: with what it calls; own_us, kernels: what it launches by itself, in a step; tool: advised for most of that,
+    or of what it calls where it launches nothing."""
 
     line: int
     function: str
@@ -46,10 +53,32 @@ class SourceLine(TypedDict):
 
 
 class Margin(TypedDict):
-    """What static/source.js writes next to the text of a file. lines: [first line, function, words, tool] each."""
+    """What static/source.js writes next to the text of a file. exact: the lines are those of the calls.
+
+    lines: [line, function, words, tool, µs with what it calls, µs by itself] each; calls: where the lines are
+    not those of the calls."""
 
     file: str
-    lines: list[tuple[int, str, str, str]]
+    exact: bool
+    lines: list[tuple[int, str, str, str, float, float]]
+    calls: list[MarginCall]
+
+
+class MarginRegion(TypedDict):
+    """What a margin says of a region."""
+
+    name: str
+    advice: str
+    tool: str
+
+
+class SourceTold(TypedDict):
+    """Kernel time of a step by what is told of who launched it, and all of it, in µs; in words, without a text."""
+
+    line_us: float
+    function_us: float
+    none_us: float
+    words: str
 
 
 class SourceFile(TypedDict):
@@ -65,12 +94,16 @@ class SourceFile(TypedDict):
 class SourceSection(TypedDict, total=False):
     """Context of partials/trace/source.html; {} for a trace that was stored before there were call trees.
 
-    source_missing: why there is nothing, "" where there is.
+    source_missing: why there is nothing, "" where there is. source_regions: as calls number them; source_exact: lines
+    are those of the calls.
     """
 
     source_files: list[SourceFile]
     source_left_out: int
     source_missing: str
+    source_regions: list[MarginRegion]
+    source_told: SourceTold | None
+    source_exact: bool
 
 
 @dataclass(slots=True)
@@ -97,9 +130,19 @@ def source_section(trace: Trace | TraceBody, names: Sequence[str], links: Sequen
     by_file: dict[str, list[SourceLine]] = {}
     for (file, line, function), sums in functions.items():
         by_file.setdefault(file, []).append(_line(line, function, sums, total, names, links, tools))
-    files = [_file(file, lines, total) for file, lines in by_file.items()]
+    exact = trees.get("lines") == "call"
+    calls = _calls_by_file(trees.get("calls"))
+    files = [_file(file, lines, total, calls.get(file, []), exact=exact) for file, lines in by_file.items()]
     files.sort(key=lambda f: -f["own_us"])
+    told = trees.get("told")
+    regions: list[MarginRegion] = [
+        {"name": show_hidden(name), "advice": TOOL_LABELS.get(tool, tool), "tool": tool}
+        for name, tool in zip(names, tools, strict=False)
+    ]
     return {
+        "source_regions": regions,
+        "source_told": _told(told["line_us"], told["function_us"], told["none_us"]) if told else None,
+        "source_exact": exact,
         "source_files": files[:MOST_FILES],
         "source_left_out": max(0, len(files) - MOST_FILES),
         "source_missing": "",
@@ -159,7 +202,28 @@ def _line(
     }
 
 
-def _file(file: str, lines: list[SourceLine], total: float) -> SourceFile:
+def _told(line_us: float, function_us: float, none_us: float) -> SourceTold:
+    every = line_us + function_us + none_us
+    parts = [(line_us, "a line"), (function_us, "a function"), (none_us, "neither")]
+    words = ", ".join(f"{share(us / every if every else 0.0)} to {what}" for us, what in parts)
+    return {"line_us": line_us, "function_us": function_us, "none_us": none_us, "words": words}
+
+
+def _calls_by_file(calls: SourceCalls | None) -> dict[str, list[MarginCall]]:
+    by_file: dict[str, list[MarginCall]] = {}
+    if calls is None:
+        return by_file
+    columns = (calls[name] for name in ("function", "callee", "turn", "turns", "own", "region", "time_us"))
+    for function, callee, turn, turns, own, region, time_us in zip(*columns, strict=True):
+        if match := _FUNCTION.match(calls["functions"][function]):
+            by_file.setdefault(match["file"], []).append(
+                (int(match["line"]), show_hidden(match["function"]), calls["callees"][callee], turn, turns, own,
+                 region, time_us)
+            )  # fmt: skip
+    return by_file
+
+
+def _file(file: str, lines: list[SourceLine], total: float, calls: list[MarginCall], *, exact: bool) -> SourceFile:
     lines.sort(key=lambda row: (row["line"], row["function"]))
     own = sum(row["own_us"] for row in lines)
     name = show_hidden(file)
@@ -168,7 +232,15 @@ def _file(file: str, lines: list[SourceLine], total: float) -> SourceFile:
         "own_us": own,
         "share": own / total if total else 0.0,
         "lines": lines,
-        "margin": {"file": name, "lines": [(r["line"], r["function"], _words(r), r["tool"]) for r in lines]},
+        "margin": {
+            "file": name,
+            "exact": exact,
+            "lines": [
+                (r["line"], r["function"], _words(r), r["tool"], round(r["time_us"], 3), round(r["own_us"], 3))
+                for r in lines
+            ],
+            "calls": calls,
+        },
     }
 
 

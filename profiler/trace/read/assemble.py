@@ -77,6 +77,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
         origin_us=clock.origin_us,
         has_shapes=any(detail.dims for detail in details),
         has_stacks=columns.has_stacks,
+        has_call_stacks=columns.has_call_stacks,
         truncated=truncated,
         notes=(),
         syncs=_syncs(columns.syncs, clock),

@@ -62,8 +62,8 @@ Values = Callable[[], Iterable[float]]
 # attrgetter under map runs in C: with np.fromiter half the time of a list comprehension a field.
 _name, _ts, _dur, _tid = (attrgetter(key) for key in ("name", "ts", "dur", "tid"))
 _thread: Callable[[Event], Thread] = attrgetter("pid", "tid")
-_record, _sequence, _correlation, _stream_arg, _backend, _file = (
-    attrgetter(key) for key in ("record", "sequence", "correlation", "stream", "backend", "file")
+_record, _sequence, _correlation, _stream_arg, _backend, _file, _call_stack = (
+    attrgetter(key) for key in ("record", "sequence", "correlation", "stream", "backend", "file", "call_stack")
 )
 
 
@@ -137,6 +137,7 @@ class Columns:
         self.events = 0
         self.timeless = 0  # spans without a usable time: dropped
         self.has_stacks = False
+        self.has_call_stacks = False
         self.is_trace = False  # any event with a phase
         self.tables = tables or Tables()
 
@@ -191,6 +192,7 @@ class Columns:
         self.ops.external.extend(_external(args), size)
         self.ops.record.extend(lambda: map(_record, args), size)
         self.ops.sequence.extend(lambda: map(_sequence, args), size)
+        self.has_call_stacks = self.has_call_stacks or any(map(_call_stack, args))
         if any(map(_backend, args)) or any(map(_file, args)):
             files = self.tables.triton_files
             for event, arg in zip(group, args, strict=True):

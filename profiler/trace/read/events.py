@@ -35,6 +35,7 @@ class Args(msgspec.Struct, gc=False):
     backend: Raw = msgspec.field(default=_ABSENT, name="kernel_backend")
     file: Raw = msgspec.field(default=_ABSENT, name="kernel_file")
     dims_old: Raw = msgspec.field(default=_ABSENT, name="Input dims")
+    call_stack: Raw = msgspec.field(default=_ABSENT, name="Call stack")
 
 
 class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):

@@ -2,26 +2,35 @@
 
 Python frames are most of a trace recorded with stacks (84 % of the events of one), so the first pass keeps none. This
 one keeps a frame only where it is open at such an instant.
+
+A frame is named by its file and the first line of its function. Some writers give an operation its `Call stack`
+instead, whose lines are those of the calls.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
+import msgspec
+
 from profiler.trace.model import Trace
-from profiler.trace.read.columns import FRAMES
-from profiler.trace.read.events import Event
+from profiler.trace.read.columns import FRAMES, OPS
+from profiler.trace.read.events import AnyEvent, Event
 from profiler.trace.read.source import Limits, Source
 from profiler.trace.read.stream import EventStream
 
 _FRAME = re.compile(r"^(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.+)$")
 _INSIDE_TORCH = re.compile(r"(^|(site|dist)-packages/)torch/|^<|(^|/)(contextlib|functools)\.py$")
+_PACKAGES = re.compile(r"/(?:site|dist)-packages/")
 MAX_TEXT = 100
 """Characters of a file's path that are kept, from its end, and of a function's name, from its start."""
+MAX_NAME, MAX_DEPTH = 400, 200
+"""Characters of a frame's name that are kept, and functions of one call stack, the innermost."""
 
 Instant = tuple[int, float]
 """Index into Trace.threads, microseconds since the trace's origin."""
@@ -30,15 +39,31 @@ Stack = tuple[str, ...]
 """Python functions that are open at an instant, the outermost first, each as `caller_text` writes it."""
 
 
-def stacks(
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One call that is open at an instant, with those around it. name: as the trace has it; text: `caller_text` of it;
+    stack: of it and of those around it; start_us: NaN for one of a call stack, which has no time of its own."""
+
+    name: str
+    text: str
+    start_us: float
+    parent: Frame | None
+    stack: Stack
+
+
+NO_FRAME = Frame("", "", float("nan"), None, ())
+"""Of an instant at which none is open."""
+
+
+def open_frames(
     path: Path | str, trace: Trace, instants: Sequence[Instant], limits: Limits = Limits()  # noqa: B008 (frozen)
-) -> list[Stack]:  # fmt: skip
-    """For each instant the Python functions that are open, without those inside of torch; () where none is.
+) -> list[Frame]:  # fmt: skip
+    """For each instant the innermost call that is open; NO_FRAME where none is.
 
     Raises what read_trace raises.
     """
-    answers: list[Stack] = [()] * len(instants)
-    if not trace.has_stacks or not instants:
+    answers = [NO_FRAME] * len(instants)
+    if not (trace.has_stacks or trace.has_call_stacks) or not instants:
         return answers
     by_thread: dict[tuple[str, str], _Thread] = {}
     for i, (thread, at_us) in enumerate(instants):
@@ -46,48 +71,88 @@ def stacks(
     for thread_instants in by_thread.values():
         thread_instants.asked.sort()
         thread_instants.at_us.extend(at_us for at_us, _ in thread_instants.asked)
-    texts: dict[str, str] = {}
+    names: dict[str, str] = {}
     with Source(Path(path), limits) as source:
         for batch in EventStream(source, limits):
-            for event in batch:
-                if not isinstance(event, Event) or event.cat.lower() not in FRAMES:
-                    continue
+            for event, name in _named(batch, calls=trace.has_call_stacks):
                 asked = by_thread.get((str(event.pid), str(event.tid)))
                 if asked is None:
                     continue
                 start = event.ts - trace.origin_us
                 first, end = bisect_left(asked.at_us, start), bisect_right(asked.at_us, start + event.dur)
-                if first == end:
-                    continue
-                name = event.name
-                text = texts[name] if name in texts else texts.setdefault(name, caller_text(name))
-                if text:
-                    asked.open.append((start, -event.dur, first, end, text))
+                if first < end:
+                    asked.open.append((start, -event.dur, first, end, names.setdefault(name, name)))
     for thread_instants in by_thread.values():
-        thread_instants.answer(answers)
+        thread_instants.answer(answers, calls=trace.has_call_stacks)
     return answers
+
+
+def _named(batch: Iterable[AnyEvent], *, calls: bool) -> Iterable[tuple[Event, str]]:
+    """Frames with their names; else, where operations have call stacks, those with theirs."""
+    for event in batch:
+        if not isinstance(event, Event):
+            continue
+        category = event.cat.lower()
+        if not calls:
+            if category in FRAMES:
+                yield event, event.name[:MAX_NAME]
+        elif category in OPS and event.args is not None and event.args.call_stack:
+            if text := _decode(event.args.call_stack):
+                yield event, text
+
+
+def _decode(raw: msgspec.Raw) -> str:
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
 
 
 @dataclass(slots=True)
 class _Thread:
-    """The instants of one thread by time, and the frames that are open at any: start, -length, first, end, text."""
+    """The instants of one thread by time, and the frames that are open at any: start, -length, first, end, name."""
 
     asked: list[tuple[float, int]]
     at_us: list[float]
     open: list[tuple[float, float, int, int, str]]
 
-    def answer(self, answers: list[Stack]) -> None:
-        """Write the stack of each instant. Frames of one thread nest: those that are open are a stack in time."""
-        self.open.sort()
-        place, nested = 0, []
-        made: dict[Stack, Stack] = {}
+    def answer(self, answers: list[Frame], *, calls: bool) -> None:
+        """Write the innermost frame of each instant. Those of one thread nest: what is open is a stack in time."""
+        self.open.sort(key=itemgetter(0, 1))
+        place = 0
+        nested: list[tuple[int, Frame]] = []
+        texts: dict[str, str] = {}
+        known: dict[str, Frame] = {}
         for at, (_, i) in enumerate(self.asked):
             while place < len(self.open) and self.open[place][2] <= at:
-                nested.append(self.open[place])
+                start, _, _, end, name = self.open[place]
                 place += 1
-            nested = [frame for frame in nested if frame[3] > at]
-            stack = tuple(frame[4] for frame in nested)
-            answers[i] = made.setdefault(stack, stack)
+                nested = [(until, frame) for until, frame in nested if until > at]
+                if end <= at:
+                    continue
+                if calls:
+                    frame = known.get(name) or known.setdefault(name, _of_call_stack(name))
+                else:
+                    text = texts[name] if name in texts else texts.setdefault(name, caller_text(name))
+                    frame = _inside(nested[-1][1] if nested else None, name, text, start)
+                nested.append((end, frame))
+            nested = [(until, frame) for until, frame in nested if until > at]
+            if nested:
+                answers[i] = nested[-1][1]
+
+
+def _inside(parent: Frame | None, name: str, text: str, start_us: float) -> Frame:
+    around = parent.stack if parent is not None else ()
+    return Frame(name, text, start_us, parent, (*around, text) if text else around)
+
+
+def _of_call_stack(text: str) -> Frame:
+    """The frames of "models/bert.py(430): forward;train.py(12): <module>", the innermost first."""
+    frame: Frame | None = None
+    for name in reversed(text.split(";", MAX_DEPTH)[:MAX_DEPTH]):
+        short = name.strip()[-MAX_NAME:]
+        frame = _inside(frame, short, caller_text(short), float("nan"))
+    return frame or NO_FRAME
 
 
 def innermost(stack: Stack) -> str:
@@ -100,4 +165,5 @@ def caller_text(name: str) -> str:
     match = _FRAME.match(name)
     if match is None or _INSIDE_TORCH.search(match["file"]):
         return ""
-    return f"{match['file'][-MAX_TEXT:]}:{match['line']} {match['function'][:MAX_TEXT]}"
+    file = _PACKAGES.split(match["file"])[-1]
+    return f"{file[-MAX_TEXT:]}:{match['line']} {match['function'][:MAX_TEXT]}"

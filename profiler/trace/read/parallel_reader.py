@@ -68,6 +68,7 @@ class Part:
     events: int
     timeless: int
     has_stacks: bool
+    has_call_stacks: bool
     is_trace: bool
     header: Header
     is_last: bool
@@ -258,6 +259,7 @@ def _read_segments(segments: Segments, numbers: Iterable[int], tables: Tables, l
             events=columns.events,
             timeless=columns.timeless,
             has_stacks=columns.has_stacks,
+            has_call_stacks=columns.has_call_stacks,
             is_trace=columns.is_trace,
             header=stream.header,
             is_last=segment.is_last,
@@ -350,6 +352,7 @@ def _merge(shares: list[Share]) -> tuple[Columns, Header, bool, Damage]:
         columns.events += last.events
         columns.timeless += last.timeless
         columns.has_stacks |= last.has_stacks
+        columns.has_call_stacks |= last.has_call_stacks
         columns.is_trace |= last.is_trace
     assert first is not None and last is not None
     if not last.is_last:

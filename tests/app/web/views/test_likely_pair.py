@@ -54,3 +54,13 @@ def test_a_forward_pass_is_not_offered_for_a_training_step() -> None:
 def test_prefill_and_decode_by_their_names_are_not_one_work() -> None:
     prefill, decode = summary("p", "llama_prefill.json"), summary("d", "llama_decode.json")
     assert likely_pair([prefill, decode, OTHER | {"name": "resnet50.json"}], a="p").b == "o"
+
+
+def test_prefill_and_decode_by_their_shapes_are_not_one_work_whatever_their_names() -> None:
+    def served(id: str, name: str, kind: str) -> Any:
+        return summary(id, name) | {"serving": {"kind": kind, "tokens": 1, "single_share": 1.0}}
+
+    prefill, decode = served("p", "llama_a.json", "prefill"), served("d", "llama_b.json", "decode")
+    assert likely_pair([prefill, decode, OTHER], a="p").b == "o"
+    misnamed = served("m", "llama_decode.json", "prefill")
+    assert likely_pair([served("q", "llama_prefill.json", "prefill"), misnamed, decode], a="q").b == "m"

@@ -44,7 +44,7 @@ def test_a_function_has_what_it_calls_in_its_time_once() -> None:
 
 def test_the_margin_says_time_and_advice() -> None:
     _, source = section()
-    margin = {line: words for line, _, words, _ in source["source_files"][0]["margin"]["lines"]}
+    margin = {line: words for line, _, words, *_ in source["source_files"][0]["margin"]["lines"]}
     assert margin[62].startswith("3.89 ms, 21.3 %") and "torch.compile: 0 (3.89 ms)" in margin[62]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.compile_blockers import CompileBlocker, compile_blockers_of_region, find_compile_blockers
-from profiler.trace.read.frames import innermost, stacks
+from profiler.trace.read.frames import innermost, open_frames
 from tests.profiler.trace.files import TRACES, loaded, real, written
 
 Event = dict[str, object]
@@ -139,15 +139,15 @@ def test_the_caller_is_the_models_own_function():
     trace = real("tl_h100_bert_small.json.gz")
     [blocker] = find_compile_blockers(trace, trace.steps)
     assert blocker.modules == ("BertLMHeadModel_0/BertModel_0",)
-    where = stacks(TRACES / "tl_h100_bert_small.json.gz", trace, blocker.at)
-    assert [innermost(stack) for stack in where] == [
+    where = open_frames(TRACES / "tl_h100_bert_small.json.gz", trace, blocker.at)
+    assert [innermost(frame.stack) for frame in where] == [
         "transformers/modeling_attn_mask_utils.py:429 _prepare_4d_attention_mask_for_sdpa"
     ]
 
 
 def test_without_stacks_there_is_no_caller():
     trace = real("pyg_gcn_gat_train_fp32.json.gz")
-    assert stacks(TRACES / "pyg_gcn_gat_train_fp32.json.gz", trace, [(0, 1.0)]) == [()]
+    assert [f.stack for f in open_frames(TRACES / "pyg_gcn_gat_train_fp32.json.gz", trace, [(0, 1.0)])] == [()]
 
 
 # --- a model with eleven obstacles planted in it, recorded on an H200 with torch 2.11 (thinned: one step, short LSTM)
@@ -180,7 +180,7 @@ def test_what_was_planted_is_found_once_each_and_nothing_round_the_model(within:
     if within == "module":
         assert {m for o in blockers for m in o.modules} == {"Net_0", "Net_0/LSTM_0"}
         asked = [at for o in blockers for at in o.at]
-        assert {innermost(stack) for stack in stacks(path, trace, asked)} == {"planted.py:13 forward"}
+        assert {innermost(f.stack) for f in open_frames(path, trace, asked)} == {"planted.py:13 forward"}
 
 
 # --- of one region

@@ -1,0 +1,1 @@
+"""A region's pages: advice, costs, evidence; edit, validate, cancel."""
