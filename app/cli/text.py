@@ -60,7 +60,8 @@ def ranks_text(reports: RankReports) -> str:
 
 
 def step_text(trace: Trace | TraceBody) -> str:
-    """A step's time, its spread, why the GPU idles in it and its bottleneck, in one line; "" where they are unknown."""
+    """A step's time, the steps' spread, why the GPU idles in it and its bottleneck, in one line; "" where they are
+    unknown."""
     times, parts, critical = trace.get("step_times"), trace.get("step_parts"), trace.get("critical")
     if not times or not parts or not critical:
         return ""
@@ -73,7 +74,7 @@ def step_text(trace: Trace | TraceBody) -> str:
     )
     idle = ", ".join(f"{words} {time_us / wall:.1%}" for time_us, words in waits if time_us)
     return (
-        f"step: {times['median_us'] / 1e3:.2f} ms ({times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, "
+        f"step: {wall / 1e3:.2f} ms ({times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, "
         f"{times['count']} measured, {times['left_out']} left out); GPU idle {parts['idle_share'] or 0.0:.1%}"
         f"{' (' + idle + ')' if idle else ''}; {critical['because']}"
     )

@@ -13,7 +13,7 @@ from app.objects.common import Note, Range
 from app.objects.obstacle import Obstacle
 from app.objects.record import ArchiveRecord
 from app.objects.region import Region, RegionBody
-from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, Trace, TraceBody, TraceSummary
+from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, StepOf, Trace, TraceBody, TraceSummary
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.actions.of_region import own_action
 from app.trace_report.launches_left import list_names
@@ -168,13 +168,15 @@ class StepPart(TypedDict):
 class StepSection(TypedDict, total=False):
     """Context of the step's part of partials/trace/body.html; {} for traces stored before there was one.
 
-    resource, because: the bottleneck and how it is known; times: the median step and its spread, in a line.
+    resource, because: the bottleneck and how it is known; times: which step the figures are of and its spread, in a
+    line; step_name: the step, in a word or two.
     """
 
     part_rows: list[StepPart]
     resource: str | None
     because: str
     times: str
+    step_name: str
     step_source: str
     graphs: list[Graph]
     pause: str
@@ -620,6 +622,17 @@ RESOURCES = {
     "queue": "the GPU's queue",
 }
 
+STEP_NAMES: Mapping[StepOf, str] = {
+    "one": "Step", "median": "Median step", "mean": "Mean step", "covered": "One step",
+}  # fmt: skip
+MEAN_OF_TWO = ": the mean of the two in the middle"
+OTHER_STEP: Mapping[StepOf, str] = {
+    "one": "one step",
+    "mean": "the mean of {steps} steps, whose sizes differ",
+    "covered": "the step that the execution trace has",
+}
+"""Of the step that figures are of where it is not the median, what it is."""
+
 SOURCES: Mapping[str, str] = {
     "profiler": "marked by the profiler",
     "annotation": "an annotation that repeats",
@@ -652,6 +665,7 @@ def step_section(trace: AnyTrace) -> StepSection:
         "resource": RESOURCES.get(critical["resource"], critical["resource"]) if critical else None,
         "because": critical["because"] if critical else "",
         "times": _describe_times(trace),
+        "step_name": _name_step(trace),
         "step_source": SOURCES.get(trace.get("step_source") or "", ""),
         "graphs": trace.get("graphs") or [],
         "pause": f"{PAUSE_US:.0f} µs",
@@ -675,22 +689,31 @@ def _speedup_row(name: str, total: GainTotal) -> SpeedupRow:
 
 
 def _describe_times(trace: AnyTrace) -> str:
-    """The median step with its spread and how many steps it is of, in one line."""
+    """Which step the figures are of, with its spread and how many steps were measured, in one line."""
     times = trace.get("step_times")
     if not times:
         return ""
+    shown, of = duration(trace.get("step_time_us")), times.get("of", "median")
     if times["count"] == 1:
-        text = f"{duration(times['median_us'])}, one step measured"
+        text = f"{shown}, one step measured"
     else:
         spread = "quartiles" if times["count"] >= 4 else "shortest and longest"
-        shown, median = duration(trace.get("step_time_us")), duration(times["median_us"])
-        low, high = duration(times["low_us"]), duration(times["high_us"])
-        steps, around = times["count"], f"({spread} {low} and {high})"
-        text = f"{median}, the median of {steps} steps {around}"
-        if shown != median:
-            text = f"Shares are of {shown}. The median of all {steps} steps is {median} {around}"
+        around = f"{spread} {duration(times['low_us'])} and {duration(times['high_us'])}"
+        middle = f"the median of {times['count']} steps"
+        if of == "median":
+            two = "" if times["count"] % 2 else ": the mean of both" if times["count"] == 2 else MEAN_OF_TWO
+            text = f"{shown}, {middle}{two} ({around})"
+        else:
+            what = OTHER_STEP[of].format(steps=times.get("steps", 1))
+            text = f"{shown}, {what}; {middle} is {duration(times['median_us'])} ({around})"
     left = times["left_out"]
     return f"{text}; {left} left out (warm-up, or without kernels)" if left else text
+
+
+def _name_step(trace: AnyTrace) -> str:
+    """What the step is called whose time is told."""
+    times = trace.get("step_times")
+    return STEP_NAMES[times.get("of", "median")] if times and times["count"] > 1 else "Step"
 
 
 def rank_section(traces: Iterable[TraceSummary]) -> RankSection:
