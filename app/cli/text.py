@@ -11,8 +11,8 @@ from app.objects.advice import Advice, WorthInstalling
 from app.objects.evidence import Figures
 from app.objects.kernel_verdict import ValidationWithKernel, Verdict
 from app.objects.region import AdviceAnswer, Region, RegionBody
-from app.objects.trace import Action, Gain, OracleProgress, Trace, TraceBody
-from app.trace_report.actions.listed import place, saving_words, with_alternatives
+from app.objects.trace import Action, OracleProgress, Trace, TraceBody
+from app.trace_report.actions.listed import followed_words, place, saving_words, with_alternatives
 from app.trace_report.launches_left import list_names
 from app.trace_report.rests_on import rests_on_words
 
@@ -80,14 +80,18 @@ def step_text(trace: Trace | TraceBody) -> str:
     )
 
 
-def gain_lines(gain: Gain | None) -> list[str]:
-    """The step estimated after all changes, after the best three, and what is not known of that."""
+def gain_lines(trace: Trace | TraceBody) -> list[str]:
+    """The step estimated after what is followed together, after the best three, and what is not known of that."""
+    gain = trace.get("gain")
     if not gain:
         return []
     lines = []
     whole, best = gain["all"], gain["top"]
     same = whole is not None and best is not None and best["advice"] == whole["advice"]
-    for total, words in ((whole, "after all changes"), (None if same else best, "after the changes that save most")):
+    for total, words in (
+        (whole, f"after {followed_words(trace)}"),
+        (None if same else best, "after the changes that save most"),
+    ):
         if total:
             time = total["step_time_us"]
             low, mid, high = time["low"] / 1e3, time["mid"] / 1e3, time["high"] / 1e3
@@ -145,7 +149,7 @@ def trace_text(trace: Trace | TraceBody) -> str:
     linked = "" if share is None else f", {share:.1%} of kernel time linked"
     lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} step{'s' * (trace['steps'] != 1)}{linked}"]
     lines += [text] if (text := step_text(trace)) else []
-    lines += gain_lines(trace.get("gain"))
+    lines += gain_lines(trace)
     lines += action_lines(trace.get("actions") or ())
     lines += oracle_lines(trace.get("oracle"))
     lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]

@@ -15,6 +15,7 @@ from app.objects.record import ArchiveRecord
 from app.objects.region import Region, RegionBody
 from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, StepOf, Trace, TraceBody, TraceSummary
 from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.actions.listed import followed_words
 from app.trace_report.actions.of_region import own_action
 from app.trace_report.launches_left import list_names
 from app.trace_report.ranks import spread_json
@@ -195,8 +196,8 @@ class SpeedupRow(TypedDict):
 
 
 class SpeedupSection(TypedDict, total=False):
-    """Context of partials/trace/where/speedup.html: a row for all advice and one for the best three; {} where nothing
-    is known."""
+    """Context of partials/trace/where/speedup.html: a row for all that are followed and one for the best three; {}
+    where nothing is known."""
 
     rows: list[SpeedupRow]
     unknown: list[GainUnknown]
@@ -678,7 +679,8 @@ def speedup_section(trace: AnyTrace) -> SpeedupSection:
     if not gain or not parts:
         return {}
     best, whole = gain["top"], gain["all"]
-    rows = [_speedup_row("All advice", whole)] if whole else []
+    together = followed_words(trace)
+    rows = [_speedup_row(together[:1].upper() + together[1:], whole)] if whole else []
     if whole and best and len(best["advice"]) < len(whole["advice"]):
         rows.append(_speedup_row(f"Only the {len(best['advice'])} that save most", best))
     return {"rows": rows, "unknown": gain["unknown"], "pace": trace.get("pace"), "wall_us": parts["wall_us"]}

@@ -216,7 +216,7 @@ def middle_steps(trace: Trace) -> tuple[Step, ...]:
 
 
 def steady_step(trace: Trace) -> Step:
-    """One step that stands for the others: the shorter one in the middle. Raises ValueError where the trace has none."""
+    """One that stands for the others: the shorter one in the middle. Raises ValueError where the trace has none."""
     steps = middle_steps(trace)
     if not steps:
         raise ValueError("a trace without ops and kernels has no step")

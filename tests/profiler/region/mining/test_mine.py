@@ -24,7 +24,7 @@ from profiler.region.mining.partition import partition
 from profiler.region.mining.texts.call_arguments import UnwritableError
 from profiler.region.mining.units import collect_units
 from profiler.trace.analyze.steps import steady_step
-from profiler.trace.model import NONE, Step, Trace
+from profiler.trace.model import NONE
 from profiler.trace.read.reader import read_trace
 from tests.conftest import DATA
 from tests.profiler.region.mined import mined

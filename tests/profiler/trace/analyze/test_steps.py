@@ -56,16 +56,19 @@ def test_the_steady_step_is_the_median_without_the_warm_up(tmp_path: Path) -> No
         ([100.0, 110.0], [0, 1]),
         ([900.0, 100.0], [1]),  # a warm-up and one step
         ([130.0, 100.0, 110.0], [2]),
-        ([120.0, 100.0, 130.0, 110.0], [0, 3]),
-        ([900.0, 120.0, 100.0, 130.0, 110.0], [1, 4]),
+        ([120.0, 100.0, 130.0, 110.0], "two"),
+        ([900.0, 120.0, 100.0, 130.0, 110.0], "two"),
     ],
 )
 def test_the_mean_over_the_steps_in_the_middle_is_the_median(
-    tmp_path: Path, lengths: list[float], middle: list[int]
+    tmp_path: Path, lengths: list[float], middle: list[int] | str
 ) -> None:
     trace = read(tmp_path, steps_of(lengths))
     chosen = middle_steps(trace)
-    assert [step.name for step in chosen] == [f"ProfilerStep#{n}" for n in middle]
+    if middle == "two":
+        assert len(chosen) == 2  # which, their kernels decide: each ends in the next step
+    else:
+        assert [step.name for step in chosen] == [f"ProfilerStep#{n}" for n in middle]
     counted = [step_time_us(trace, s) for s, length in zip(trace.steps, lengths, strict=True) if length < 900.0]
     assert sum(step_time_us(trace, step) for step in chosen) / len(chosen) == pytest.approx(statistics.median(counted))
 
