@@ -16,7 +16,6 @@ from app.objects.trace import Trace
 from app.storage.database import Database, is_id
 from app.storage.store import Store
 from app.storage.tables import regions, traces, validations
-from app.trace_report.actions.listed import with_alternatives
 from app.units import count
 
 Kind = Literal["trace", "region", "validation"]
@@ -105,7 +104,7 @@ def _trace(store: Store, trace_id: str) -> HistoryEntry | None:
 def finding_of(trace: Trace) -> Finding | None:
     """A trace's bottleneck and the first thing to do about it; None where neither is known."""
     critical = trace.get("critical")
-    first = next((action for action, _ in with_alternatives(trace["actions"])), None)
+    first = next((action for action in trace["actions"] if not action["instead_of"]), None)
     if critical is None and first is None:
         return None
     return {

@@ -16,9 +16,10 @@ from fastapi.responses import RedirectResponse, Response
 from app.objects.record import ArchiveRecord
 from app.objects.region import Region, RegionBody
 from app.objects.trace import Trace, TraceProgress, TraceSummary
-from app.requests.archived_evidence import advised_devices, recorded_regions
+from app.requests.archived_evidence import recorded_regions
 from app.requests.state import state_of
 from app.requests.trace_oracle import progress_of, with_progress
+from app.trace_report.by_record import advised_devices
 from app.web.pages.common import missing
 from app.web.pages.news import HOLD_S, until_parts
 from app.web.pages.page_and_json import page_and_json, wants_json

@@ -17,6 +17,7 @@ from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, Rank, Rest, S
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.actions.listed import followed_words
 from app.trace_report.actions.of_region import own_action
+from app.trace_report.by_record import by_measurement
 from app.trace_report.launches_left import list_names
 from app.trace_report.ranks import spread_json
 from app.trace_report.rests_on import rests_on_words
@@ -29,7 +30,6 @@ from app.web.charts.timeline import TimelineSection, Window, timeline_section
 from app.web.views.breakdown import BreakdownSection, breakdown_section
 from app.web.views.oracle_line import OracleLine, describe_oracle, is_asking
 from app.web.views.reading import ReadingProgress, describe_trace_progress, has_parts, status_of
-from app.web.views.region.verdict import by_measurement
 from app.web.views.region_list import (
     EVIDENCE,
     SORTS,
