@@ -31,20 +31,16 @@ from app.web.views.oracle_line import describe_oracle, newly_asked
 from app.web.views.reading import ADVISING, describe_progress, has_parts, newly_advised
 from app.web.views.region_csv import COLUMNS, region_rows
 from app.web.views.region_list import ListedRegion, View, parse_view, write_query
-from app.web.views.trace_page import (
-    RankRow,
+from app.web.views.trace.ranks import RankRow, rank_section
+from app.web.views.trace.regions import (
     RegionsSection,
-    TracePage,
-    UnreadPage,
     list_region,
     page_address,
-    rank_section,
     regions_part,
     saves_us,
-    timeline_part,
-    trace_page,
     with_record,
 )
+from app.web.views.trace_page import TracePage, UnreadPage, timeline_part, trace_page
 
 router = APIRouter(include_in_schema=False)
 

@@ -17,6 +17,7 @@ from app.trace_report.report import report
 from app.trace_report.step import IDLE_WORDS
 from app.web.templating import environment
 from app.web.views import trace_page
+from app.web.views.trace.step import step_section
 from profiler.trace import TraceError
 from profiler.trace.analyze.idle_breakdown import StepParts
 from tests.app.trace_report.reports import reported
@@ -63,7 +64,7 @@ def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script
     assert "one step measured" in text
     assert "idle: waiting for the host" in text
     assert "reduce-overhead" in next(n["remedy"] for n in answer["notes"] if n["code"] == "gpu-idle")
-    sections = trace_page.step_section(answer)
+    sections = step_section(answer)
     assert sum(row["share"] for row in sections["part_rows"]) == pytest.approx(1.0, abs=1e-9)
     # The chart has the idle rests once, and nothing is left over.
     names = [row["name"] for row in trace_page.trace_page({"id": "t", "status": "ready", **answer})["step_rows"]]
