@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -33,6 +34,7 @@ from app.jobs.ray.join import join
 from app.jobs.ray.runner import RayRunner
 from app.jobs.result_checks import check_landscape, check_report, check_trace, check_validation
 from app.objects.task import RegionLimits
+from app.requests.archived_evidence import by_records
 from app.requests.executor import WAITING_CAP, Executor
 from app.requests.state import ServerState
 from app.requests.trace_oracle import NICENESS, RETRIES, TraceOracle
@@ -117,6 +119,7 @@ def create_app(settings: Settings | None = None, templates: Mapping[str, Templat
     owner = worker_identity.owner()
     state.templates = templates or make_templates(owner, settings.atlases_dir)
     state.owns_templates = templates is None
+    state.store.by_records = partial(by_records, state)
     state.queue = make_queue(state.store, settings, state.host, state.fleet, owner, state.templates)
     template = state.templates[FORK]
     answers = Cache(settings.oracle_dir)

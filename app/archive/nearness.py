@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -125,6 +125,21 @@ def choose(
     known.sort(key=lambda pair: order(*pair))
     best, nearness = known[0]
     return best, nearness, tuple(r for r, n in known[1:] if n.place == nearness.place)
+
+
+def nearest_of(
+    wanted: Mapping[str, str | None], records: Sequence[ArchiveRecord], here: str | None = None,
+    torch: str | None = None,
+) -> dict[str, ArchiveRecord]:  # fmt: skip
+    """Text -> its nearest record, for those with one at the same sizes. wanted: texts, each with the device that
+    evidence is wanted for, None for `here`."""
+    chosen: dict[str, ArchiveRecord] = {}
+    for text, device in wanted.items():
+        nearest = choose(text, records, device or here, torch)
+        if nearest is not None and nearest[1].match != "other-sizes":
+            record, how_near, _ = nearest
+            chosen[text] = {**record, "archived": {**record["archived"], "match": how_near.match}}
+    return chosen
 
 
 def same_device(one: str, other: str) -> bool:

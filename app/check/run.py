@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
-from app.advice.evidence import reissue_json
 from app.analysis.device_choice import DeviceUnknownError
 from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
@@ -23,12 +22,12 @@ from app.check.regions import may_fire
 from app.check.subject import Subject, evidence_of, slim, slim_region
 from app.objects.advice import Advice
 from app.objects.check import Report
-from app.objects.evidence import Archived, Evidence
-from app.objects.record import ArchiveRecord, ValidationBody
+from app.objects.evidence import Evidence
+from app.objects.record import ValidationBody
 from app.objects.region import RegionBody, SlimRegion
 from app.objects.task import CheckSource, CheckTask, ValidateTask
 from app.thresholds import Thresholds
-from kernels.measure.model import Validation
+from app.trace_report.by_record import by_measurement
 from profiler.child.limits import Limits
 from profiler.hardware import find_device
 from profiler.region.model import RegionError
@@ -50,7 +49,6 @@ TOO_MANY = f"a check measures at most {MAX_VALIDATIONS} regions: name the region
 NO_TEXT = "the trace does not say enough to write this region down, so it cannot be measured"
 
 TRACE_SUFFIXES = (".json", ".gz")
-_VALIDATION = frozenset(f.name for f in dataclasses.fields(Validation))
 
 
 def is_trace(path: Path) -> bool:
@@ -86,14 +84,14 @@ def check_config(
     before = request.get("baseline")
     sources = [*request["sources"], *([before] if before else [])]
     limits = Limits(**request["region_limits"]) if request.get("region_limits") else None
+    folders = tuple(Path(folder) for folder in request.get("archives") or ())
     subjects = []
     for number, source in enumerate(sources):
         phase = "reading" if "path" in source else "advising"
         on_progress({"phase": phase, "message": source["name"], "fraction": number / (2 * len(sources))})
-        subjects.append(read(source, config, thresholds, request.get("max_uncompressed_bytes"), limits))
+        subjects.append(read(source, config, thresholds, request.get("max_uncompressed_bytes"), limits, folders))
     baseline = subjects.pop() if before else None
     subjects = told_apart(subjects)
-    folders = tuple(Path(folder) for folder in request.get("archives") or ())
     subjects = [_add_records(subject, config, folders, thresholds) for subject in subjects]
     if config.validate:
         subjects = measure_regions(subjects, config, _validator(config, thresholds, on_progress, cancelled))
@@ -125,8 +123,9 @@ def read(
     thresholds: Thresholds,
     max_bytes: int | None = None,
     limits: Limits | None = None,
+    folders: Sequence[Path] = (),
 ) -> Subject:
-    """A source as a subject. Raises RegionError, DeviceUnknownError."""
+    """A source as a subject, a trace by the records of these folders. Raises RegionError, DeviceUnknownError."""
     name = source["name"]
     if "trace" in source:
         return Subject(name, "trace", slim(source["trace"]))
@@ -134,6 +133,7 @@ def read(
         return _alone(name, source["region"])
     if "text" in source:
         return _region(name, source["text"], config, thresholds)
+    from app.trace_report.by_record import from_folders
     from app.trace_report.report import REGION_LIMITS, report
 
     try:
@@ -141,7 +141,7 @@ def read(
             source["path"], name, max_bytes, thresholds=thresholds, what_if=config.device,
             limits=limits or REGION_LIMITS,
         )  # fmt: skip
-        return Subject(name, "trace", slim(trace))
+        return Subject(name, "trace", slim(from_folders(trace, folders, thresholds)))
     except TraceError as error:
         return Subject(name, "trace", error=f"{error.message} {error.remedy}".strip())
     except (DeviceUnknownError, MemoryError):
@@ -205,19 +205,8 @@ def _with_record(region: SlimRegion, folders: Sequence[Path], thresholds: Thresh
     if not advice or not text or evidence_of(region) != "predicted":
         return region
     record = record_store.nearest(text, *folders, device=advice["device"] or None)
-    if record is None or record["archived"].get("match") != "same" or not record["elsewhere"]["same_device"]:
-        return region
-    issued = reissue_json(advice, recorded_validation(record), region.get("share_of_step"), thresholds)
-    evidence = issued["validation"]
-    assert evidence is not None  # it was issued with one
-    archived: Archived = {**record["archived"], "id": record["id"]}
-    advised: Advice = {**issued, "validation": {**evidence, "archived": archived}}
-    return {**region, "advice": advised}
-
-
-def recorded_validation(record: ArchiveRecord) -> ValidationBody:
-    """The measurement in a record, as `reissue_json` takes it."""
-    return cast("ValidationBody", {k: v for k, v in record.items() if k in _VALIDATION})
+    issued, _ = by_measurement(region, advice, record, thresholds)
+    return {**region, "advice": issued}
 
 
 def measure_regions(subjects: Sequence[Subject], config: Config, validate: Validate) -> list[Subject]:

@@ -98,8 +98,7 @@ def _steps(subject: Subject) -> int:
 
 def _step_time(assertion: Assertion, subject: Subject, baseline: Subject | None) -> Iterator[Judged]:
     """The step takes longer than max_us."""
-    times = subject.body.get("step_times")
-    step_us = (times["median_us"] if times else None) or subject.body.get("step_time_us")
+    step_us = subject.body.get("step_time_us")
     if not step_us:
         yield _unknown(assertion, subject, "the trace does not tell the time of its steps")
     elif assertion.max_us is not None and step_us > assertion.max_us:

@@ -11,7 +11,16 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.inputs import InputError, check_device, is_trace, read_ranks, read_text, read_whole_trace, unpacked
+from app.cli.inputs import (
+    InputError,
+    by_archive,
+    check_device,
+    is_trace,
+    read_ranks,
+    read_text,
+    read_whole_trace,
+    unpacked,
+)
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
 from app.cli.streams import print_answer
@@ -97,15 +106,18 @@ def _advise_on(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
 
 @contextmanager
 def _finish_by_oracle(arguments: argparse.Namespace) -> Iterator[Callable[[Whole], TraceBody]]:
-    """Makes a report's trace: with Inductor's answers unless they are not wanted, waiting for them."""
+    """Makes a report's trace: with Inductor's answers unless they are not wanted, waiting for them, and by what the
+    archive has of its regions."""
     if arguments.oracle == "off":
-        yield lambda whole: whole.trace
+        yield lambda whole: by_archive(whole.trace)
         return
     from app.trace_report.ask_oracle import ask_oracle
 
     with start_oracle() as oracle:
-        yield lambda whole: ask_oracle(
-            whole.trace, whole.inputs, oracle, thresholds=thresholds_in_force(), on_progress=show_oracle_progress
+        yield lambda whole: by_archive(
+            ask_oracle(
+                whole.trace, whole.inputs, oracle, thresholds=thresholds_in_force(), on_progress=show_oracle_progress
+            )
         )
 
 

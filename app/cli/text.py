@@ -11,8 +11,8 @@ from app.objects.advice import Advice, WorthInstalling
 from app.objects.evidence import Figures
 from app.objects.kernel_verdict import ValidationWithKernel, Verdict
 from app.objects.region import AdviceAnswer, Region, RegionBody
-from app.objects.trace import Action, Gain, OracleProgress, Trace, TraceBody
-from app.trace_report.actions.listed import place, saving_words, with_alternatives
+from app.objects.trace import Action, OracleProgress, Trace, TraceBody
+from app.trace_report.actions.listed import followed_words, place, saving_words, with_alternatives
 from app.trace_report.launches_left import list_names
 from app.trace_report.rests_on import rests_on_words
 
@@ -60,7 +60,8 @@ def ranks_text(reports: RankReports) -> str:
 
 
 def step_text(trace: Trace | TraceBody) -> str:
-    """A step's time, its spread, why the GPU idles in it and its bottleneck, in one line; "" where they are unknown."""
+    """A step's time, the steps' spread, why the GPU idles in it and its bottleneck, in one line; "" where they are
+    unknown."""
     times, parts, critical = trace.get("step_times"), trace.get("step_parts"), trace.get("critical")
     if not times or not parts or not critical:
         return ""
@@ -73,20 +74,24 @@ def step_text(trace: Trace | TraceBody) -> str:
     )
     idle = ", ".join(f"{words} {time_us / wall:.1%}" for time_us, words in waits if time_us)
     return (
-        f"step: {times['median_us'] / 1e3:.2f} ms ({times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, "
+        f"step: {wall / 1e3:.2f} ms ({times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, "
         f"{times['count']} measured, {times['left_out']} left out); GPU idle {parts['idle_share'] or 0.0:.1%}"
         f"{' (' + idle + ')' if idle else ''}; {critical['because']}"
     )
 
 
-def gain_lines(gain: Gain | None) -> list[str]:
-    """The step estimated after all changes, after the best three, and what is not known of that."""
+def gain_lines(trace: Trace | TraceBody) -> list[str]:
+    """The step estimated after what is followed together, after the best three, and what is not known of that."""
+    gain = trace.get("gain")
     if not gain:
         return []
     lines = []
     whole, best = gain["all"], gain["top"]
     same = whole is not None and best is not None and best["advice"] == whole["advice"]
-    for total, words in ((whole, "after all changes"), (None if same else best, "after the changes that save most")):
+    for total, words in (
+        (whole, f"after {followed_words(trace)}"),
+        (None if same else best, "after the changes that save most"),
+    ):
         if total:
             time = total["step_time_us"]
             low, mid, high = time["low"] / 1e3, time["mid"] / 1e3, time["high"] / 1e3
@@ -144,7 +149,7 @@ def trace_text(trace: Trace | TraceBody) -> str:
     linked = "" if share is None else f", {share:.1%} of kernel time linked"
     lines = [f"{trace['name']}: {trace['kernels']} kernels, {trace['steps']} step{'s' * (trace['steps'] != 1)}{linked}"]
     lines += [text] if (text := step_text(trace)) else []
-    lines += gain_lines(trace.get("gain"))
+    lines += gain_lines(trace)
     lines += action_lines(trace.get("actions") or ())
     lines += oracle_lines(trace.get("oracle"))
     lines += [f"{note['level']}: {note['message']} {note.get('remedy', '')}".rstrip() for note in trace["notes"]]

@@ -143,7 +143,7 @@ def _measure(arguments: argparse.Namespace, planned: Plan, row: Regression) -> R
     from app.advice.evidence import reissue_json
     from app.analysis import service
     from app.analysis.validate import validate_region
-    from app.check.run import recorded_validation
+    from app.trace_report.by_record import measurement_in
 
     assert planned.record is not None
     thresholds = thresholds_in_force()
@@ -151,7 +151,7 @@ def _measure(arguments: argparse.Namespace, planned: Plan, row: Regression) -> R
         planned.text, name=planned.name, device=planned.record["device"], thresholds=thresholds
     )
     assert region["advice"] is not None  # a text has advice, or raises
-    before = reissue_json(region["advice"], recorded_validation(planned.record), None, thresholds)
+    before = reissue_json(region["advice"], measurement_in(planned.record), None, thresholds)
     request: ValidateTask = {
         "region": region["text"] or planned.text, "shapes": region.get("shapes"), "advice_before": region["advice"],
         "budget_s": arguments.budget, "thresholds": asdict(thresholds),

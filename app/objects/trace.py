@@ -13,8 +13,16 @@ from app.objects.region import Region, RegionBody, SlimRegion, StoredInputs
 StepSource = Literal["profiler", "annotation", "repetition", "window"]
 
 
+StepOf = Literal["one", "median", "mean", "covered"]
+
+
 class StepTimes(TypedDict):
-    """Times of the recorded steps. low, high: of the middle half; left_out: steps that are not counted."""
+    """Times of the recorded steps. low, high: of the middle half; left_out: steps that are not counted.
+
+    of: which step every other figure of the trace is of: the only one; the median, where the steps are even in number
+    the mean of the two in the middle; the mean of steps whose sizes differ; or the one that an execution trace has.
+    steps: how many they are the mean of.
+    """
 
     count: int
     left_out: int
@@ -23,6 +31,8 @@ class StepTimes(TypedDict):
     high_us: float
     shortest_us: float
     longest_us: float
+    of: NotRequired[StepOf]
+    steps: NotRequired[int]
 
 
 class StepParts(TypedDict):

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from app.archive import nearness, record_store
 from app.objects.record import ArchiveRecord
-from app.objects.region import Region, RegionBody
+from app.objects.region import Region
 from app.requests.state import ServerState
 from app.storage import measurements
-
-
-def advised_devices(regions: Iterable[Region | RegionBody]) -> dict[str, str | None]:
-    """Text -> the device that its region's advice is for; None where it says none."""
-    devices: dict[str, str | None] = {}
-    for region in regions:
-        advice, text = region.get("advice"), region.get("text")
-        if text:
-            devices[text] = (advice.get("device") if advice else None) or devices.get(text)
-    return devices
+from app.trace_report.by_record import advised_devices, regions_by_records
 
 
 def recorded_regions(state: ServerState, wanted: Mapping[str, str | None]) -> dict[str, ArchiveRecord]:
@@ -30,10 +21,10 @@ def recorded_regions(state: ServerState, wanted: Mapping[str, str | None]) -> di
     here, torch = (host.gpu, host.versions.get("torch")) if host else (None, None)
     files = record_store.records(state.settings.records_dir, record_store.FOLDER)
     records = (*measurements.records(state.store.database, list(wanted)), *files)
-    chosen: dict[str, ArchiveRecord] = {}
-    for text, device in wanted.items():
-        nearest = nearness.choose(text, records, device or here, torch)
-        if nearest is not None and nearest[1].match != "other-sizes":
-            record, near, _ = nearest
-            chosen[text] = {**record, "archived": {**record["archived"], "match": near.match}}
-    return chosen
+    return nearness.nearest_of(wanted, records, here, torch)
+
+
+def by_records(state: ServerState, regions: Sequence[Region]) -> list[Region]:
+    """A trace's regions, with their advice by what the archive has of the same programs on the same device."""
+    recorded = recorded_regions(state, advised_devices(regions))
+    return regions_by_records(regions, recorded, state.settings.rule)

@@ -8,7 +8,6 @@ from app.advice.evidence import reissue_json
 from app.archive import record_store
 from app.archive.nearness import near, same_device
 from app.archive.schema import timed_candidates
-from app.check.run import recorded_validation
 from app.check.watch import judgement_json, plan, plan_json, weights
 from app.errors import Problem, not_found
 from app.objects.evidence import Figures
@@ -17,6 +16,7 @@ from app.objects.task import ValidateTask
 from app.requests import regions
 from app.requests.state import ServerState
 from app.storage import measurements
+from app.trace_report.by_record import measurement_in
 
 Measured: TypeAlias = Validation | ArchiveRecord
 """A validation of this server, or a record of the archive."""
@@ -47,7 +47,7 @@ def compare_with_previous(state: ServerState, validation_id: str) -> Regression:
         return {**row, "action": "no-record", "because": _nothing(validation)}
     task = cast("ValidateTask | None", state.store.job_request(validation_id))
     share = task.get("share_of_step") if task else None
-    advice = reissue_json(advice_before, recorded_validation(record), share, state.settings.rule)
+    advice = reissue_json(advice_before, measurement_in(record), share, state.settings.rule)
     return judgement_json(row, record, advice, validation)
 
 

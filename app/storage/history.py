@@ -104,7 +104,7 @@ def _trace(store: Store, trace_id: str) -> HistoryEntry | None:
 def finding_of(trace: Trace) -> Finding | None:
     """A trace's bottleneck and the first thing to do about it; None where neither is known."""
     critical = trace.get("critical")
-    first = next(iter(trace["actions"]), None)
+    first = next((action for action in trace["actions"] if not action["instead_of"]), None)
     if critical is None and first is None:
         return None
     return {

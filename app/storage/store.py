@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -56,12 +56,14 @@ class Asked:
 class Store:
     """All queries of pages, API and jobs. Thread-safe. Unknown ids answer None.
 
-    uploads: the folder of the files whose names it keeps.
+    uploads: the folder of the files whose names it keeps. by_records: the regions of a trace with their advice by what
+    was measured of the same programs, on which its actions then rest; the server sets it, by its archive.
     """
 
     def __init__(self, url: str, uploads: Path = Path()) -> None:
         self.database = Database(url)
         self.uploads = uploads
+        self.by_records: Callable[[list[Region]], list[Region]] = list
 
     def close(self) -> None:
         self.database.close()
@@ -104,6 +106,7 @@ class Store:
             of_trace = self._regions(connection, regions.c.trace_id == trace_id)
         trace: Trace = {**trace_of(row), "regions": of_trace, "gain": None, "actions": [], "oracle": None}
         if trace["status"] == "ready":
+            trace["regions"] = self.by_records(of_trace)
             trace["gain"], trace["actions"] = gain_and_actions(trace)
         return trace
 

@@ -269,7 +269,7 @@ def trace_json(
     if parts is None or not is_start(parts.wall_us, host):
         notes += _idle_note(mining, parts, thresholds)
     notes += [{"code": "remark", "level": "info", "message": r, "remedy": ""} for r in remarks]
-    step_time, step = _step_time(mining), step_json(trace, parts, host)
+    step_time, step = _step_time(mining), step_json(trace, mining.mined, parts, host)
     return {
         "name": name,
         "events": trace.events,

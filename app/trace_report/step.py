@@ -11,7 +11,7 @@ from app.units import share
 from profiler.trace.analyze.gpu_graphs import PAST_IT, Graph, find_graphs
 from profiler.trace.analyze.host_activity import HostTime, host_times
 from profiler.trace.analyze.idle_breakdown import StepParts, critical_resource, step_parts
-from profiler.trace.analyze.steps import StepTimes, step_times
+from profiler.trace.analyze.steps import StepTimes, measured_steps, middle_steps, step_times
 from profiler.trace.model import Step, Trace
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ HOST_WORDS: Mapping[objects.HostKind, str] = {
 
 
 def step_json(
-    trace: Trace, parts: StepParts | None, host: Sequence[objects.HostTime] = ()
+    trace: Trace, mined: Sequence[Step], parts: StepParts | None, host: Sequence[objects.HostTime] = ()
 ) -> StepFigures:  # fmt: skip
-    """Of the API's trace what is about its step. parts: of the mined steps; host: what the host does in its gaps."""
+    """Of the API's trace what is about its step. mined: the steps that figures are the mean of; parts: of these; host:
+    what the host does in their gaps."""
     times, critical = step_times(trace), critical_resource(parts) if parts else None
     if critical is not None and critical.name == "host" and parts is not None and host:
         most = host[0]
@@ -73,12 +74,22 @@ def step_json(
             because = f"for {share(critical.share)} of the step the GPU waits for the host, {words}"
             critical = replace(critical, because=because)
     return {
-        "step_times": times_json(times) if times else None,
+        "step_times": {**times_json(times), "of": step_of(trace, mined), "steps": len(mined)} if times else None,
         "step_parts": parts_json(parts) if parts else None,
         "critical": {"resource": critical.name, "share": critical.share, "because": critical.because}
         if critical
         else None,
     }
+
+
+def step_of(trace: Trace, mined: Sequence[Step]) -> objects.StepOf:
+    """What the mined steps are among the measured ones."""
+    measured = measured_steps(trace)
+    if len(measured) < 2:
+        return "one"
+    if [step.start_us for step in mined] == [step.start_us for step in middle_steps(trace)]:
+        return "median"
+    return "mean" if len(mined) > 1 else "covered"
 
 
 GPU_PACE, WAITING = 0.5, 0.1
@@ -208,7 +219,7 @@ def rests(mining: Mining, parts: StepParts | None) -> list[objects.Rest]:
                 "name": rest.name,
                 "kind": "copies" if rest.name == COPIES else "kernels",
                 "time_us": time / steps,
-                "kernels": len(rest.kernels),
+                "kernels": round(len(rest.kernels) / steps),
                 "remedy": rest.remedy,
                 "share_of_step": time / shares.wall_us,
             }

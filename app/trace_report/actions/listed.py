@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from app.objects.trace import Action, ActionWhere
+from app.objects.common import Range
+from app.objects.trace import Action, ActionWhere, Trace, TraceBody
 
 
 def with_alternatives(actions: Sequence[Action]) -> list[tuple[Action, list[Action]]]:
@@ -13,6 +15,41 @@ def with_alternatives(actions: Sequence[Action]) -> list[tuple[Action, list[Acti
     for action in actions:
         others.setdefault(action["instead_of"], []).append(action)
     return [(action, others.get(action["id"], [])) for action in others.get("", ())]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The step after what is to be done first. action: that alone, None where it is after all that are followed
+    together. after: which those are, in words."""
+
+    step_time_us: Range
+    after: str
+    action: Action | None = None
+
+
+def promised(trace: Trace | TraceBody) -> Promise | None:
+    """What following the list gives: all that are followed together where the first is among them, else the first
+    alone; so it is never worse than the first. None where no time is known."""
+    listed = [action for action, _ in with_alternatives(trace.get("actions") or ())]
+    first = listed[0] if listed else None
+    if first is not None and first["step_time_us"] is not None and first["adds_us"] is None:
+        bound = first["evidence"]["kind"] == "bound"
+        after = "if change 1 ends half of the wait" if bound else "after change 1 alone, predicted"
+        return Promise(first["step_time_us"], after, first)
+    gain = trace.get("gain")
+    total = gain["all"] if gain else None
+    return Promise(total["step_time_us"], f"after {followed_words(trace)}, predicted") if total else None
+
+
+def followed_words(trace: Trace | TraceBody) -> str:
+    """Which of the list are followed together, by their numbers."""
+    listed = [action for action, _ in with_alternatives(trace.get("actions") or ())]
+    numbers = [str(number) for number, action in enumerate(listed, 1) if action["adds_us"] is not None]
+    if len(numbers) == len(listed):
+        return "this change" if len(listed) == 1 else "all changes"
+    if len(numbers) < 2:
+        return f"change {''.join(numbers)} alone"
+    return f"changes {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def place(action: Action) -> str:

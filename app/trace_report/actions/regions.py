@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,9 @@ from app.trace_report.step_model import AnyRegion, Change, Left, Step
 
 PREDICTED = ", predicted "
 """From where on a headline tells how many times as fast: the action's saving says it of the step."""
+
+TOLD = re.compile(r"(: [a-z ]+ by measurement)?, [\d.e+]+ times as fast as eager( on .*)?$|: [a-z ]+ by measurement$")
+"""What a measurement adds to a headline: the action's evidence and saving say it."""
 
 
 def of_regions(step: Step, within: Collection[int], graphs: bool) -> list[Option]:
@@ -64,7 +68,7 @@ def _of(place: int, region: AnyRegion, advice: Advice, tool: ActionTool) -> Opti
     left = advised_left(region)
     launches: dict[int, Left] = {place: launches_left(region, tool)}
     change = None if left is None else Change(time={place: left}, own=True, launches=launches)
-    key, title = str(region.get("key") or f"region-{place}"), advice["headline"].partition(PREDICTED)[0]
+    key, title = str(region.get("key") or f"region-{place}"), TOLD.sub("", advice["headline"].partition(PREDICTED)[0])
     return Option(
         key, tool, advice["mode"], title, advice["call"],
         advice["action"], _evidence(region, advice), change, (place,), scope_is_step=False, where=where_of(region),
@@ -74,6 +78,7 @@ def _of(place: int, region: AnyRegion, advice: Advice, tool: ActionTool) -> Opti
 def _evidence(region: AnyRegion, advice: Advice) -> ActionEvidence:
     """A measurement of this region where there is one, else what its prediction rests on."""
     rests, validation = region.get("rests_on"), advice.get("validation")
-    if validation:
-        return {"kind": "measured", "text": f"measured on {validation['device']}"}
+    if validation and validation["outcome"] not in (None, "unmeasured"):
+        where = (validation["device"] or "").removeprefix("NVIDIA ")
+        return {"kind": "measured", "text": f"measured on {where}, {validation['date']}"}
     return {"kind": "predicted", "text": rests["sentence"] if rests else "no time is predicted"}

@@ -29,7 +29,7 @@ from app.web.api.responses import (
 from app.web.server import codes as api_codes
 from app.web.server.access import Access, declare
 from app.web.server.problems import from_trace_error
-from app.web.views.trace_page import rank_section
+from app.web.views.trace.ranks import rank_section
 
 BINARY = {"type": "string", "format": "binary"}
 COMPANION_PARTS = {

@@ -19,7 +19,7 @@ from app.web.server.json_response import JSONAnswer
 from app.web.server.security import OPENER, OPENS_WINDOWS
 from app.web.templating import render
 from app.web.views.step_slice import step_slice
-from app.web.views.trace_page import region_names
+from app.web.views.trace.regions import region_names
 
 router = APIRouter(include_in_schema=False)
 

@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.errors import Problem
-from app.requests.archived_evidence import advised_devices, recorded_regions
+from app.requests.archived_evidence import recorded_regions
 from app.requests.state import state_of
+from app.trace_report.by_record import advised_devices
 from app.web.pages.common import find_region, missing
 from app.web.pages.region.evidence import evidence_of
 from app.web.pages.region.stored import trace_of

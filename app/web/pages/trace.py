@@ -16,9 +16,10 @@ from fastapi.responses import RedirectResponse, Response
 from app.objects.record import ArchiveRecord
 from app.objects.region import Region, RegionBody
 from app.objects.trace import Trace, TraceProgress, TraceSummary
-from app.requests.archived_evidence import advised_devices, recorded_regions
+from app.requests.archived_evidence import recorded_regions
 from app.requests.state import state_of
 from app.requests.trace_oracle import progress_of, with_progress
+from app.trace_report.by_record import advised_devices
 from app.web.pages.common import missing
 from app.web.pages.news import HOLD_S, until_parts
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -30,20 +31,16 @@ from app.web.views.oracle_line import describe_oracle, newly_asked
 from app.web.views.reading import ADVISING, describe_progress, has_parts, newly_advised
 from app.web.views.region_csv import COLUMNS, region_rows
 from app.web.views.region_list import ListedRegion, View, parse_view, write_query
-from app.web.views.trace_page import (
-    RankRow,
+from app.web.views.trace.ranks import RankRow, rank_section
+from app.web.views.trace.regions import (
     RegionsSection,
-    TracePage,
-    UnreadPage,
     list_region,
     page_address,
-    rank_section,
     regions_part,
     saves_us,
-    timeline_part,
-    trace_page,
     with_record,
 )
+from app.web.views.trace_page import TracePage, UnreadPage, timeline_part, trace_page
 
 router = APIRouter(include_in_schema=False)
 

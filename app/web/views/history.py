@@ -10,7 +10,7 @@ from app.storage.history import KINDS, SORTS, Wanted
 from app.units import duration, span
 from app.web.labels import OUTCOME_LABELS, format_time
 from app.web.server.csv_response import Cell
-from app.web.views.trace_page import RESOURCES
+from app.web.views.trace.step import RESOURCES
 
 MAX_SEARCH = 200
 """Characters of a search that are looked at."""

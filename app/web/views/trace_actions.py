@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypedDict
 
 from app.objects.trace import Action, Trace, TraceBody
-from app.trace_report.actions.listed import adds_otherwise, place, with_alternatives
+from app.trace_report.actions.listed import Promise, adds_otherwise, place, promised, with_alternatives
 
 FIRST = 3
 """So many are shown before the rest is unfolded."""
@@ -30,12 +30,12 @@ class ActionRow(TypedDict):
 class ActionSection(TypedDict, total=False):
     """Context of partials/trace/to_do.html. {} where nothing is known of the step.
 
-    followed: after which of them the step is predicted, in words; those of which only a bound is known are not.
+    promise: the step after the first of them, or after all that are followed together.
     """
 
     first: list[ActionRow]
     more: list[ActionRow]
-    followed: str
+    promise: Promise | None
 
 
 def action_section(trace: Trace | TraceBody, links: Mapping[str, str], names: Mapping[str, str]) -> ActionSection:
@@ -52,13 +52,4 @@ def action_section(trace: Trace | TraceBody, links: Mapping[str, str], names: Ma
         }
         for action, others in with_alternatives(made)
     ]
-    return {"first": rows[:FIRST], "more": rows[FIRST:], "followed": _followed(rows)} if rows else {}
-
-
-def _followed(rows: Sequence[ActionRow]) -> str:
-    """The rows that are followed together, by their numbers."""
-    numbers = [number for number, row in enumerate(rows, 1) if row["action"]["adds_us"] is not None]
-    if len(numbers) == len(rows):
-        return "this change" if len(rows) == 1 else "all changes"
-    listed = " and ".join(filter(None, [", ".join(map(str, numbers[:-1])), str(numbers[-1]) if numbers else ""]))
-    return f"change {listed} alone" if len(numbers) == 1 else f"changes {listed}"
+    return {"first": rows[:FIRST], "more": rows[FIRST:], "promise": promised(trace)} if rows else {}

@@ -132,7 +132,7 @@ REMEDIES = {
 
 
 def mine(trace: Trace, step: Step | None = None, execution: Execution | None = None) -> Mining:
-    """The regions of `step`; by default of those that `chosen_steps` gives: the steady one, or all where sizes differ.
+    """The regions of `step`; by default of those that `chosen_steps` gives: the middle ones, or all where sizes differ.
 
     execution: an execution trace of the same run; makes exact which operand is which value, and gives strings,
     overloads and lists that the trace lacks. What of the steps it does not hold is inferred as without it.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from profiler.trace.analyze.steps import steady_step, step_time_us
+from collections.abc import Sequence
+
+from profiler.trace.analyze.steps import measured_steps, middle_steps, step_time_us
 from profiler.trace.execution_trace import Execution
 from profiler.trace.model import Step, Trace
 
@@ -17,37 +19,36 @@ NEARLY = 0.95
 
 
 def chosen_steps(trace: Trace, execution: Execution | None = None) -> tuple[Step, ...]:
-    """The steady step; all of them where the steps' operations have other sizes from step to step.
+    """The steps that every figure of a step is the mean of: those in the middle (`middle_steps`), so that the step's
+    time is the median; all measured ones where the steps' operations have other sizes from step to step.
 
-    execution: an execution trace, often recorded of fewer steps than the trace. Where it lacks the steady step, the
-    step that it has whose time is nearest to that.
+    execution: an execution trace, often recorded of fewer steps than the trace. Where it lacks one of the middle, the
+    step that it has whose time is nearest to theirs.
     """
-    if not trace.steps:
-        return ()
-    steady = steady_step(trace)
-    busy = [s for s in trace.steps if len(s.kernels)]
-    if not _vary(trace, busy):
-        return (steady if execution is None else _most_covered_step(trace, busy, steady, execution),)
-    return tuple(busy[:MAX_STEPS])
+    measured = measured_steps(trace)
+    if _vary(trace, measured):
+        return measured[:MAX_STEPS]
+    middle = middle_steps(trace)
+    return middle if execution is None or not middle else _most_covered(trace, middle, execution)
 
 
-def _vary(trace: Trace, busy: list[Step]) -> bool:
-    if trace.step_source == "window" or len(busy) < 3 or not trace.has_shapes:
+def _vary(trace: Trace, measured: Sequence[Step]) -> bool:
+    if trace.step_source == "window" or len(measured) < 3 or not trace.has_shapes:
         return False
-    details = [set(trace.ops.detail[s.ops].tolist()) for s in busy]
+    details = [set(trace.ops.detail[s.ops].tolist()) for s in measured]
     common = set.intersection(*details)
     varying = [len(d - common) / max(1, len(d)) for d in details]
     return sorted(varying)[len(varying) // 2] >= VARYING
 
 
-def _most_covered_step(trace: Trace, busy: list[Step], steady: Step, execution: Execution) -> Step:
-    shares = [(_share(trace, step, execution), step) for step in busy]
+def _most_covered(trace: Trace, middle: tuple[Step, ...], execution: Execution) -> tuple[Step, ...]:
+    shares = [(_share(trace, step, execution), step) for step in trace.steps if len(step.kernels)]
     best = max((share for share, _ in shares), default=0.0)
-    if best < COVERED or _share(trace, steady, execution) >= NEARLY * best:
-        return steady
-    steady_us = step_time_us(trace, steady)
+    if best < COVERED or all(_share(trace, step, execution) >= NEARLY * best for step in middle):
+        return middle
+    middle_us = sum(step_time_us(trace, step) for step in middle) / len(middle)
     covered = [step for share, step in shares if share >= NEARLY * best]
-    return min(covered, key=lambda step: abs(step_time_us(trace, step) - steady_us))
+    return (min(covered, key=lambda step: abs(step_time_us(trace, step) - middle_us)),)
 
 
 def _share(trace: Trace, step: Step, execution: Execution) -> float:

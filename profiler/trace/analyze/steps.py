@@ -20,7 +20,8 @@ from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memo
 STEP_PREFIX = "ProfilerStep"
 
 WARM_UP_RATIO = 1.5
-"""First steps this much longer than the median are a warm-up (allocator, lazy loading, autotuning) and left out."""
+"""First steps this much longer than the median are a warm-up (allocator, lazy loading, autotuning) and left out; of two
+the first where it is this much longer than the other."""
 
 COVERING_SHARE = 0.5
 """Share of the kernel time that must be launched inside an annotation for it to count as the step."""
@@ -194,24 +195,32 @@ def step_time_us(trace: Trace, step: Step) -> float:
 def measured_steps(trace: Trace) -> tuple[Step, ...]:
     """The steps that times are taken from, without those that warm up. () where the trace has none.
 
-    Steps without kernels do not count where others have some: a truncated file has lost theirs. Of three or more, those
-    at the front are left out, as far as the middle, that take more than WARM_UP_RATIO times the median.
+    Steps without kernels do not count where others have some: a truncated file has lost theirs. Those at the front are
+    left out, as far as the middle, that take more than WARM_UP_RATIO times the median, of two the other.
     """
     steps = [s for s in trace.steps if len(s.kernels)] or list(trace.steps)
     times = [step_time_us(trace, step) for step in steps]
+    usual = statistics.median(times) if len(times) > 2 else min(times, default=0.0)
     first = 0
-    while len(steps) >= 3 and first < len(steps) // 2 and times[first] > WARM_UP_RATIO * statistics.median(times):
+    while first < len(steps) // 2 and times[first] > WARM_UP_RATIO * usual:
         first += 1
     return tuple(steps[first:])
 
 
-def steady_step(trace: Trace) -> Step:
-    """The step of median time of the measured ones. Raises ValueError where the trace has none."""
+def middle_steps(trace: Trace) -> tuple[Step, ...]:
+    """Of the measured steps the one of median time, of an even number the two in the middle, in their order: the mean
+    over them is the median. () where the trace has none."""
     steps = measured_steps(trace)
+    by_time = sorted(range(len(steps)), key=lambda place: step_time_us(trace, steps[place]))
+    return tuple(steps[place] for place in sorted(by_time[(len(steps) - 1) // 2 : len(steps) // 2 + 1]))
+
+
+def steady_step(trace: Trace) -> Step:
+    """One that stands for the others: the shorter one in the middle. Raises ValueError where the trace has none."""
+    steps = middle_steps(trace)
     if not steps:
         raise ValueError("a trace without ops and kernels has no step")
-    times = [step_time_us(trace, step) for step in steps]
-    return steps[times.index(statistics.median_low(times))]
+    return min(steps, key=lambda step: step_time_us(trace, step))
 
 
 @dataclass(frozen=True, slots=True)

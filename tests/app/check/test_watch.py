@@ -121,12 +121,12 @@ def test_status_tells_whether_advice_flipped(
     """The old measurement stands in for the new one, with one candidate made faster: the rule then decides."""
     from app.advice.evidence import reissue_json
     from app.analysis import validate
-    from app.check.run import recorded_validation
+    from app.trace_report.by_record import measurement_in
 
     def again(request: Json, **_: Any) -> Json:
         if measured == "unmeasured":
             return {"outcome": "unmeasured", "reason": "this machine is not fit to measure"}
-        body = json.loads(json.dumps(recorded_validation(record())))
+        body = json.loads(json.dumps(measurement_in(record())))
         body["software"]["torch"] = "99.1"
         if measured == "triton":
             (ours,) = [c for c in body["candidates"] if c["name"] == "triton:rms_norm"]
@@ -199,7 +199,7 @@ def test_every_shipped_record_can_be_watched_and_its_own_times_flip_nothing(
     """The newest record of each name stands in for a measurement under a torch to come; then its winner is lost."""
     from app.advice.evidence import reissue_json
     from app.analysis import validate
-    from app.check.run import recorded_validation
+    from app.trace_report.by_record import measurement_in
 
     held = {
         r["region"]: r
@@ -212,7 +212,7 @@ def test_every_shipped_record_can_be_watched_and_its_own_times_flip_nothing(
     slower: list[float] = [1.0]
 
     def again(request: Json, **_: Any) -> Json:
-        body = json.loads(json.dumps(recorded_validation(held[request["region"]])))
+        body = json.loads(json.dumps(measurement_in(held[request["region"]])))
         body["software"]["torch"] = "99.1"
         for candidate in body["candidates"]:
             if candidate["name"] == body["best"] and candidate["time_us"]:

@@ -9,6 +9,7 @@ from typing import Any
 from app.trace_report.report import report
 from app.web.templating import environment
 from app.web.views import trace_page
+from app.web.views.trace.notes import blocker_rows
 from tests.app.samples import region
 from tests.conftest import DATA
 
@@ -83,7 +84,7 @@ def test_the_page_lists_what_where_and_what_helps():
 def test_operations_of_one_kind_are_one_row():
     one = of("tl_h100_bert_small.json.gz")["compile_obstacles"][0]
     many = [{**one, "kind": "custom-op", "op": f"mylib::op{i}", "calls_per_step": 2.0} for i in range(9)]
-    rows = trace_page.blocker_rows([*many, one])
+    rows = blocker_rows([*many, one])
     assert [(len(r["ops"]), r["more_ops"], r["calls"]) for r in rows] == [(5, 4, "18"), (1, 0, "1")]
 
 

@@ -169,7 +169,7 @@ def test_page_shell_and_json_say_the_same() -> None:
     assert "What the trace cannot tell" in page
     mid = answer["gain"]["all"]["step_time_us"]["mid"]
     assert f"{mid / 1e3:.1f} ms" in page
-    assert f"estimated after all changes: {mid / 1e3:.2f} ms a step" in trace_text(answer)
+    assert f"estimated after this change: {mid / 1e3:.2f} ms a step" in trace_text(answer)
     assert "not known: idle time waiting for launches" in trace_text(answer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.trace_report.report import report
 from app.trace_report.step import IDLE_WORDS
 from app.web.templating import environment
 from app.web.views import trace_page
+from app.web.views.trace.step import step_section
 from profiler.trace import TraceError
 from profiler.trace.analyze.idle_breakdown import StepParts
 from tests.app.trace_report.reports import reported
@@ -28,6 +30,9 @@ QUICK = [
     "hta_step_based_trace_2543932.json.gz",
     "handrolled_blocks_noshapes.json.gz", "tl_mi210_gpu_only.json.gz", "hta_nccl.json.gz",
 ]  # fmt: skip
+
+
+PARTS = [field.name for field in fields(StepParts) if field.name != "wall_us"]
 
 
 def page(trace: dict[str, Any], group: list[dict[str, Any]] | None = None) -> str:
@@ -59,19 +64,50 @@ def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script
     assert "one step measured" in text
     assert "idle: waiting for the host" in text
     assert "reduce-overhead" in next(n["remedy"] for n in answer["notes"] if n["code"] == "gpu-idle")
-    sections = trace_page.step_section(answer)
+    sections = step_section(answer)
     assert sum(row["share"] for row in sections["part_rows"]) == pytest.approx(1.0, abs=1e-9)
     # The chart has the idle rests once, and nothing is left over.
     names = [row["name"] for row in trace_page.trace_page({"id": "t", "status": "ready", **answer})["step_rows"]]
     assert "GPU idle" not in names
 
 
-def test_the_parts_of_the_step_say_where_it_is_not_the_median() -> None:
+def test_of_two_unequal_steps_every_figure_is_of_their_mean() -> None:
+    """217 and 183 µs: the shorter alone is the best case, and no figure is of it."""
     answer = reported("tl_moe_01_many_experts_few_tokens.json.gz")
-    times = answer["step_times"]
-    assert (times["count"], round(times["median_us"]), round(answer["step_time_us"])) == (2, 200, 183)
-    assert "Shares are of 183 µs. The median of all 2 steps is 200 µs (" in page(answer)
-    assert "The median of" not in page(reported(EAGER))
+    times, parts = answer["step_times"], answer["step_parts"]
+    assert (times["count"], times["of"], times["steps"]) == (2, "median", 2)
+    assert (round(times["shortest_us"]), round(times["longest_us"])) == (183, 217)
+    for figure in (answer["step_time_us"], parts["wall_us"], times["median_us"]):
+        assert figure == pytest.approx((times["shortest_us"] + times["longest_us"]) / 2)
+    with gzip.open(TRACES / answer["name"]) as file:
+        kernels = sorted((e["ts"], e["dur"]) for e in json.load(file)["traceEvents"] if e.get("cat") == "kernel")
+    both = sum(time_us for _, time_us in kernels[12:])  # 12 of each step, the first of which warms up
+    assert sum(row["time_us"] for row in answer["where"]["kernels"]) == pytest.approx(both / 2, rel=1e-3)
+    assert sum(region["time_us_per_step"] for region in answer["regions"]) == pytest.approx(both / 2, rel=1e-3)
+    assert "200 µs, the median of 2 steps: the mean of both (shortest and longest 183 µs and 217 µs)" in page(answer)
+
+
+def test_every_figure_of_a_step_is_of_the_step_that_is_named() -> None:
+    """The median, to the digit, or the mean of steps whose sizes differ, and that is said."""
+    for name in sorted(EXPECTED):
+        if not EXPECTED[name]["kernels"]:
+            continue
+        answer = reported(name)
+        times, step_us = answer["step_times"], answer["step_time_us"]
+        assert step_us == pytest.approx(answer["step_parts"]["wall_us"]), name
+        assert step_us == pytest.approx(sum(answer["step_parts"][field] for field in PARTS))
+        if times["of"] == "mean":
+            assert "sizes differ; the median of" in page(answer), name
+        else:
+            assert step_us == pytest.approx(times["median_us"]), name
+
+
+def test_the_mean_of_steps_of_differing_sizes_is_said_to_be_one() -> None:
+    answer = reported("bert_train_varlen_fp16_eager.json.gz")
+    text = page(answer)
+    assert answer["step_times"]["of"] == "mean"
+    assert "164 ms, the mean of 6 steps, whose sizes differ; the median of 6 steps is 158 ms (quartiles" in text
+    assert ">Mean step</span>" in text
 
 
 def test_a_trace_stored_before_there_were_parts_still_has_its_page() -> None:

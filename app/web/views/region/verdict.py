@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, TypedDict, cast
+from typing import Literal, TypedDict
 
 from app.advice.case import label_of
-from app.advice.evidence import reissue_json
 from app.objects.advice import Advice
 from app.objects.common import Range
 from app.objects.evidence import Figures
-from app.objects.record import ArchiveRecord, Validation, ValidationBody
+from app.objects.record import ArchiveRecord, Validation
 from app.objects.region import RegionBody
 from app.objects.trace import Trace, TraceBody
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.actions.of_region import own_action
+from app.trace_report.by_record import MEASURED, by_measurement
 from app.units import factor
 from app.web.charts.timed import advised_candidate, candidate_rows, decided_by_wall, timed_options
 from app.web.views.region.why import CriteriaOfTool, criteria_of, sentences
-from profiler.hardware import find_device
 
 MOST_BARS = 7
 """Candidates in the chart; the evidence has every one."""
-MEASURED = frozenset({"confirmed", "overturned", "tie"})
-"""Outcomes that speak of the advised candidate: with any other the prediction stands."""
-MEASUREMENT = ValidationBody.__required_keys__ | ValidationBody.__optional_keys__
-
 Basis = Literal["measured", "predicted"]
 
 
@@ -136,41 +131,6 @@ def without_figures(headline: str) -> str:
     """A headline without its speed-up, which stands next to it."""
     headline = headline.removesuffix(" (predicted, not measured)")
     return re.sub(r", (?:predicted )?[\d.]+ times as fast(?: as eager(?: on [^;]*)?| \([^)]*\))?", "", headline)
-
-
-def is_of_this_device(region: RegionBody, record: Figures | None) -> bool:
-    """Whether a record is of the very program, at its sizes, on the device that the region's advice is for."""
-    advice = region.get("advice")
-    if record is None or not advice or not record.get("device"):
-        return False
-    archived = record.get("archived")
-    match = archived.get("match", "same") if isinstance(archived, dict) else "same"
-    device = find_device(advice.get("device"))
-    return match == "same" and device is not None and find_device(record.get("device")) == device
-
-
-def by_measurement(
-    region: RegionBody, advice: Advice, record: Validation | ArchiveRecord | None, settings: Thresholds
-) -> tuple[Advice, Figures | None]:
-    """The advice as the measurement has it, and that measurement; the advice itself and None where it speaks of none.
-
-    A region that was measured on this server has its advice issued again already; a record is applied here.
-    """
-    stands = advice.get("validation")
-    if stands and stands.get("outcome") in MEASURED:
-        return advice, stands
-    if record is None or not candidate_rows(record) or not is_of_this_device(region, record):
-        return advice, None
-    issued = reissue_json(advice, _as_measured(record), region.get("share_of_step"), settings)
-    validation = issued.get("validation")
-    if validation is None or validation.get("outcome") not in MEASURED:
-        return advice, None
-    return issued, record
-
-
-def _as_measured(record: Validation | ArchiveRecord) -> ValidationBody:
-    """What a record measured, as `reissue_json` takes it."""
-    return cast("ValidationBody", {k: v for k, v in record.items() if k in MEASUREMENT})
 
 
 def _before(advice: Advice, record: Validation | ArchiveRecord | None) -> Advice | None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from app.web.templating import environment
-from app.web.views import trace_page, validation_page
+from app.web.views import validation_page
 from app.web.views.region import region_page
+from app.web.views.trace.regions import saves_us
 from tests.app import samples
 
 
@@ -54,9 +55,9 @@ def test_measured_points_join_only_the_roofline_of_their_own_device(device: str,
 
 def test_saving_counts_the_whole_step_and_nothing_for_what_is_left_alone() -> None:
     region = samples.region("a", "compile", time_us=1000.0)
-    assert trace_page.saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
-    assert trace_page.saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
-    assert trace_page.saves_us(samples.region("a", "skip"), 10000.0) == 0.0
+    assert saves_us(region, 10000.0) == pytest.approx(10000.0 * (1 - 1 / 1.05))
+    assert saves_us(region, None) == pytest.approx(1000.0 * (1 - 1 / 1.25))
+    assert saves_us(samples.region("a", "skip"), 10000.0) == 0.0
 
 
 @pytest.mark.parametrize(

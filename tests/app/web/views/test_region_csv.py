@@ -14,7 +14,7 @@ from app.web.server.csv_response import csv_response
 from app.web.templating import environment
 from app.web.views.region.verdict import verdict_section
 from app.web.views.region_csv import COLUMNS, region_rows
-from app.web.views.trace_page import with_record
+from app.web.views.trace.regions import with_record
 from tests.app import samples
 
 Json = dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from profiler.trace import read_trace, steady_step
 from profiler.trace.analyze.gpu_utilization import shares
 from profiler.trace.analyze.step_detection import find_repetition, repeated_windows
-from profiler.trace.analyze.steps import kernel_busy_us, step_time_us, step_times
+from profiler.trace.analyze.steps import kernel_busy_us, middle_steps, step_time_us, step_times
 from tests.profiler.trace.files import annotation, kernel, launch, op, real, written
 
 
@@ -45,8 +46,31 @@ def test_the_steady_step_is_the_median_without_the_warm_up(tmp_path: Path) -> No
     assert steady_step(read(tmp_path, steps_of([900.0, 100.0, 130.0, 110.0]))).name == "ProfilerStep#3"
     # No warm-up here, so the first counts; of an even number the lower median.
     assert steady_step(read(tmp_path, steps_of([120.0, 100.0, 130.0, 110.0]))).name == "ProfilerStep#3"
-    # Two steps are too few to tell a warm-up.
     assert steady_step(read(tmp_path, steps_of([900.0, 100.0]))).name == "ProfilerStep#1"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "middle"),
+    [
+        ([100.0], [0]),
+        ([100.0, 110.0], [0, 1]),
+        ([900.0, 100.0], [1]),  # a warm-up and one step
+        ([130.0, 100.0, 110.0], [2]),
+        ([120.0, 100.0, 130.0, 110.0], "two"),
+        ([900.0, 120.0, 100.0, 130.0, 110.0], "two"),
+    ],
+)
+def test_the_mean_over_the_steps_in_the_middle_is_the_median(
+    tmp_path: Path, lengths: list[float], middle: list[int] | str
+) -> None:
+    trace = read(tmp_path, steps_of(lengths))
+    chosen = middle_steps(trace)
+    if middle == "two":
+        assert len(chosen) == 2  # which, their kernels decide: each ends in the next step
+    else:
+        assert [step.name for step in chosen] == [f"ProfilerStep#{n}" for n in middle]
+    counted = [step_time_us(trace, s) for s, length in zip(trace.steps, lengths, strict=True) if length < 900.0]
+    assert sum(step_time_us(trace, step) for step in chosen) / len(chosen) == pytest.approx(statistics.median(counted))
 
 
 def test_a_step_whose_kernels_are_lost_is_not_the_steady_one(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.web.templating import environment
 from app.web.views import trace_page, validation_page
+from app.web.views.trace.notes import page_notes
 from tests.app.samples import region
 
 RECIPE = "from torch.profiler import profile\n\nwith profile():\n    step()\n"
@@ -29,14 +30,14 @@ def page(found: dict[str, Any]) -> str:
 
 def test_what_comes_before_any_kernel_is_said_first_and_a_recipe_once() -> None:
     notes = [note("no-ops", RECIPE), note("no-shapes", "Record shapes:\n" + RECIPE), note("gpu-idle", "wait less")]
-    found = trace_page.page_notes(trace(notes=notes))
+    found = page_notes(trace(notes=notes))
     assert [n["code"] for n in found] == ["gpu-idle", "no-ops", "no-shapes"]
     assert [n["remedy"] for n in found] == ["wait less", RECIPE.strip(), "Record shapes, recorded as above."]
     assert notes[1]["remedy"].endswith(RECIPE), "the API's notes stay whole"
 
 
 def test_a_trace_that_names_no_gpu_says_which_one_was_taken() -> None:
-    shown = trace_page.page_notes(trace(notes=[note("no-device")]))[0]["message"]
+    shown = page_notes(trace(notes=[note("no-device")]))[0]["message"]
     assert "NVIDIA H200" in shown
 
 

@@ -1,0 +1,1 @@
+"""The parts of a trace's page, each what it shows."""
