@@ -35,10 +35,10 @@ class Folder:
                 f"{shown}: outside of the folder that the server was started in, which is all that it reads"
             )
         try:
-            found = path.is_file()
+            is_file = path.is_file()
         except OSError:
-            found = False
-        if not found:
+            is_file = False
+        if not is_file:
             raise AgentError(f"{shown}: no such file below {visible(self.root)}")
         return path
 

@@ -85,10 +85,14 @@ def _shorter_briefs(brief: Brief) -> Iterator[Brief]:
     for place in reversed(range(len(brief["do"]))):
         brief = _with_edit(brief, place, before="")
         yield brief
-        brief = _with_edit(brief, place, after="")
+    while len(brief["do"]) > 1:
+        brief = _without_last(brief, "do")
         yield brief
     brief = _reasons_cut(brief, _SHORTEST)
     yield brief
+    for place in range(len(brief["do"])):
+        brief = _with_edit(brief, place, after="")
+        yield brief
     for listed in ("warnings", "do_not", "do"):
         while brief[listed]:
             brief = _without_last(brief, listed)
