@@ -86,11 +86,11 @@ class Worker:
             paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
             try:
                 self._child = LineChild(
-                    # -P: what stands in the folder is the user's, and nothing of it is imported by its name
-                    [sys.executable, "-P", "-m", "app.agents.worker", FD, str(self.folder.root)],
+                    # nothing of the folder is imported by its name, here or by what this starts: it is the user's
+                    [sys.executable, "-m", "app.agents.worker", FD, str(self.folder.root)],
                     log=None,
                     cwd=self.folder.root,
-                    environment={"PYTHONPATH": os.pathsep.join(p for p in paths if p)},
+                    environment={"PYTHONPATH": os.pathsep.join(p for p in paths if p), "PYTHONSAFEPATH": "1"},
                 )
             except OSError as fault:
                 raise AgentError(f"the process that does the work could not be started: {fault.strerror}") from None

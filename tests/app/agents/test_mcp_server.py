@@ -52,7 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(TRACES / name, place / name)
     (place / "region.txt").write_text(REGION)
     shutil.copy(WRITTEN, place / WRITTEN.name)
-    (place / "my_kernels.py").write_text(KERNEL)
+    (place / "own").mkdir()
+    (place / "own" / "my_kernels.py").write_text(KERNEL)
     (place / "notes.md").write_text("# no trace\n")
     (place / "out.json").symlink_to(EXAMPLES / "llama_prefill.json.gz")
     for name in ("app", "torch", "json", "queue"):
@@ -113,11 +114,13 @@ def test_an_agent_asks_changes_and_proves(folder: Path) -> None:
             assert (await ask("advise_region", path=WRITTEN.name, device="H200", share=0.2))["do"] == region["do"]
             # Is mine right? Without a GPU nothing is timed, and that is said.
             own = await ask(
-                "validate", path="region.txt", kernel="my_kernels.py:doubled", candidates=["eager"], cpu=True
+                "validate", path="region.txt", kernel="own/my_kernels.py:doubled", candidates=["eager"], cpu=True
             )
             assert own["kernel"]["verdict"] == "unmeasured" and own["device"] is None
             assert "only correctness was checked" in own["warnings"][0]
-            bad = await ask("validate", path="region.txt", kernel="my_kernels.py:wrong", candidates=["eager"], cpu=True)
+            bad = await ask(
+                "validate", path="region.txt", kernel="own/my_kernels.py:wrong", candidates=["eager"], cpu=True
+            )
             assert bad["kernel"]["verdict"] == "wrong"
             small = "handrolled_blocks_bf16_eager.json.gz"
             traced = await ask("validate", trace=small, region=4, candidates=["eager"], cpu=True)
@@ -145,7 +148,7 @@ def test_what_is_wrong_is_a_tools_error_in_words_and_the_next_question_is_answer
         ("advise_region", {"text": REGION, "share": 2}, "less than or equal to 1"),
         ("advise_region", {"text": "x" * 200_000}, "longer than"),
         ("validate", {"path": "region.txt", "kernel": "../x.py:f"}, "outside of the folder"),
-        ("validate", {"path": "region.txt", "kernel": "my_kernels.py:doubeld"}, "did you mean doubled"),
+        ("validate", {"path": "region.txt", "kernel": "own/my_kernels.py:doubeld"}, "did you mean doubled"),
         ("validate", {"trace": LLAMA}, "region: a number from 1 to"),
         ("validate", {"trace": LLAMA, "region": 1, "text": REGION}, "not both"),
         ("explain_kernel", {"path": LLAMA, "name": "winograd"}, "no kernel of the step"),
