@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app import __version__
+from app.agents.command import add_agents
 from app.check.safe import visible
 from app.cli.accuracy import add_accuracy
 from app.cli.advise import add_advise
-from app.cli.agents import add_agents
 from app.cli.archive import add_archive
 from app.cli.calibrate import add_calibrate
 from app.cli.check import add_check

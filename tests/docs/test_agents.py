@@ -105,7 +105,7 @@ def test_tools_of_the_page_are_the_servers(tmp_path: Path) -> None:
 def test_without_the_sdk_the_command_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("app.cli.agents.find_spec", lambda name: None)
+    monkeypatch.setattr("app.agents.command.find_spec", lambda name: None)
     assert cli.main(["mcp"]) == 2
     assert "pip install 'tritonworthy[mcp]'" in capsys.readouterr().err
 
@@ -114,3 +114,9 @@ def test_without_the_sdk_the_command_says_what_to_install(
 def test_a_brief_is_of_one_device_and_one_form(more: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["advise", "region.txt", "--brief", *more]) == 1
     assert capsys.readouterr().err == "--brief goes without --json, and with one device\n"
+
+
+def test_a_folder_that_is_not_there_is_a_wrong_input(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mcp", reason="needs the MCP SDK: pip install tritonworthy[mcp]")
+    assert cli.main(["mcp", "--folder", "nothing"]) == 1
+    assert capsys.readouterr().err == "nothing: no such folder\n"

@@ -10,10 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from app.cli.inputs import InputError
-from app.cli.options import given_path
-
-OK, NOT_INSTALLED = 0, 2
+OK, BAD_INPUT, NOT_INSTALLED = 0, 1, 2
 
 
 def add_agents(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,7 +18,7 @@ def add_agents(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     mcp = commands.add_parser("mcp", help="an MCP server on stdio, for coding agents: docs/agents.md")
     mcp.add_argument(
         "--folder",
-        type=given_path,
+        type=_folder,
         default=Path(),
         metavar="DIR",
         help="files are read below it alone; by default the folder that the server is started in",
@@ -30,11 +27,18 @@ def add_agents(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     skill = commands.add_parser("skill", help="print the skill that tells a coding agent how to use this")
     skill.add_argument(
         "--install",
-        type=given_path,
+        type=_folder,
         metavar="DIR",
         help="write it below this folder of skills instead, as tritonworthy/SKILL.md",
     )
     skill.set_defaults(run=_skill)
+
+
+def _folder(text: str) -> Path:
+    """A folder; the empty path, as of a variable that is not set, would be the current one."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a folder is wanted; it is empty")
+    return Path(text)
 
 
 def _mcp(arguments: argparse.Namespace) -> int:
@@ -47,7 +51,8 @@ def _mcp(arguments: argparse.Namespace) -> int:
     try:
         folder = Folder.of(arguments.folder)
     except AgentError as error:
-        raise InputError(str(error)) from None
+        print(error, file=sys.stderr)
+        return BAD_INPUT
     from app.agents.mcp_server import serve_stdio
 
     serve_stdio(folder)
