@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app import __version__
+from app.agents.command import add_agents
 from app.check.safe import visible
 from app.cli.accuracy import add_accuracy
 from app.cli.advise import add_advise
@@ -108,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for add in (
         add_advise, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy,
-        add_calibrate, add_fleet, add_report,
+        add_calibrate, add_fleet, add_report, add_agents,
     ):  # fmt: skip
         add(commands)
     return parser

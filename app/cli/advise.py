@@ -11,6 +11,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.agents.brief.ranks import ranks_brief
+from app.agents.brief.region import region_brief
+from app.agents.brief.trace import trace_brief
 from app.cli.inputs import (
     InputError,
     by_archive,
@@ -23,7 +26,7 @@ from app.cli.inputs import (
 )
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
-from app.cli.streams import print_answer
+from app.cli.streams import print_answer, print_brief
 from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
 from app.objects.common import Range
 from app.thresholds import Thresholds, thresholds_in_force
@@ -72,10 +75,18 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         " heaviest regions are asked about, which takes a second or so each; a region's text is not, for starting"
         " Inductor takes seconds (a server keeps it running)",
     )
+    advise.add_argument(
+        "--brief",
+        action="store_true",
+        help="print JSON for a coding agent, at most 1,500 tokens: what to do, where, what not to write, how to prove"
+        " it (docs/agents.md)",
+    )
     advise.set_defaults(run=_advise)
 
 
 def _advise(arguments: argparse.Namespace) -> int:
+    if arguments.brief and (arguments.json or arguments.device == ALL):
+        raise InputError("--brief goes without --json, and with one device")
     with unpacked([Path(file) for file in arguments.file]) as files:
         return _advise_on(arguments, files)
 
@@ -86,6 +97,9 @@ def _advise_on(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
             raise InputError("--execution-trace goes with one trace")
         with _finish_by_oracle(arguments) as finish:
             ranks = read_ranks(files, arguments.companion, finish)
+        if arguments.brief:
+            print_brief(ranks_brief(ranks, arguments.file))
+            return OK
         print_answer(ranks, ranks_text, as_json=arguments.json)
         return OK
     if arguments.file[0] != "-" and is_trace(files[0]):
@@ -93,6 +107,9 @@ def _advise_on(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
         whole = read_whole_trace(files[0], arguments.companion, arguments.execution_trace, device)
         with _finish_by_oracle(arguments) as finish:
             trace = finish(whole)
+        if arguments.brief:
+            print_brief(trace_brief(trace, arguments.file[0]))
+            return OK
         print_answer(trace, trace_text, as_json=arguments.json)
         return OK
     if arguments.companion is not None or arguments.execution_trace is not None:
@@ -100,7 +117,11 @@ def _advise_on(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
     if arguments.device == ALL:
         print_answer(_on_devices(arguments, read_text(arguments.file[0])), devices_text, as_json=arguments.json)
         return OK
-    print_answer(_flatten(advise_region(arguments, read_text(arguments.file[0]))), region_text, as_json=arguments.json)
+    region = advise_region(arguments, read_text(arguments.file[0]))
+    if arguments.brief:
+        print_brief(region_brief(region, arguments.file[0]))
+        return OK
+    print_answer(_flatten(region), region_text, as_json=arguments.json)
     return OK
 
 

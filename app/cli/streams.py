@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeVar, cast
 
+from app.agents.brief.tokens import json_text as brief_text
+from app.objects.brief import Brief
+
 Body = TypeVar("Body")
 
 _CLOSED_MODES = ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY))
@@ -127,13 +130,24 @@ def _stand_in(number: int, mode: str) -> TextIO:
     return cast("TextIO", open(number, mode, encoding="utf-8", closefd=False))
 
 
+def _ascii_only() -> bool:
+    """Whether stdout's encoding lacks characters."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
+    return encoding not in ("utf-8", "utf8")
+
+
 def json_text(body: object) -> str:
     """An object as JSON for stdout: in characters where its encoding has them all, else with escapes."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
-    return json.dumps(body, indent=2, allow_nan=False, ensure_ascii=encoding not in ("utf-8", "utf8"))
+    return json.dumps(body, indent=2, allow_nan=False, ensure_ascii=_ascii_only())
 
 
 def print_answer(body: Body, text: Callable[[Body], str], *, as_json: bool) -> None:
     """An answer on stdout: as the API has it, or as text for people."""
     print(json_text(body) if as_json else text(body))
+    sys.stdout.flush()
+
+
+def print_brief(brief: Brief) -> None:
+    """An answer for an agent on stdout: one line of JSON."""
+    print(brief_text(brief, ascii_only=_ascii_only()))
     sys.stdout.flush()

@@ -1,0 +1,55 @@
+"""The commands that a brief names, as a shell takes them. Pure functions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from app.agents.brief.tokens import token_bound
+from app.objects.brief import BriefProof
+
+AFTER = "AFTER.json.gz"
+KERNEL = "FILE.py:FUNCTION"
+TRACE, REGION = "TRACE.json.gz", "REGION.txt"
+"""What the reader puts in."""
+LONGEST_PATH = 60
+"""Tokens of a path beyond which a word stands for it."""
+
+
+def given(file: str, stand_in: str = TRACE) -> str:
+    """The file's path, or a word for one that is too long, or came from stdin."""
+    return file if file != "-" and token_bound(file) <= LONGEST_PATH else stand_in
+
+
+def command(*words: str) -> str:
+    """A command of ours, quoted."""
+    return shlex.join(("tritonworthy", *words))
+
+
+def trace_proofs(file: str, region: int | None) -> list[BriefProof]:
+    """How to prove a change of a trace's step, and of one of its regions."""
+    step: BriefProof = {
+        "proves": f"the step is faster: record it again, the same way, as {AFTER}",
+        "command": command("check", AFTER, "--baseline", file),
+    }
+    if region is None:
+        return [step]
+    return [step, *_region_proofs(("--trace", file, "--region", str(region)))]
+
+
+def text_proofs(file: str) -> list[BriefProof]:
+    """How to prove a change of a region's text."""
+    return _region_proofs((file,))
+
+
+def _region_proofs(region: Sequence[str]) -> list[BriefProof]:
+    return [
+        {
+            "proves": "the advice holds on this GPU: right, and faster",
+            "command": command("validate", *region, "--json"),
+        },
+        {
+            "proves": "your own kernel is right and pays: exit status 0",
+            "command": command("validate", *region, "--kernel", KERNEL, "--json"),
+        },
+    ]
