@@ -21,6 +21,7 @@ from app.cli.accuracy import add_accuracy
 from app.cli.advise import add_advise
 from app.cli.archive import add_archive
 from app.cli.calibrate import add_calibrate
+from app.cli.capture import add_capture
 from app.cli.check import add_check
 from app.cli.fleet import add_fleet
 from app.cli.init import under_init
@@ -107,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     for add in (
-        add_advise, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy,
+        add_advise, add_capture, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy,
         add_calibrate, add_fleet, add_report,
     ):  # fmt: skip
         add(commands)
