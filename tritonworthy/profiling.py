@@ -28,7 +28,7 @@ def wait_for_gpu() -> None:
     """Until what was launched has run; nothing without a GPU."""
     import torch
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
 
 

@@ -50,6 +50,7 @@ class Capture:
         self.recording: Recording | None = None
         self.problem = ""
         self.steps = 0
+        self._is_block = False
         self._token = token
         self._quiet = quiet
         self._course: Generator[None, None, None] | None = None
@@ -81,20 +82,32 @@ class Capture:
             self._report = self._advise()
         return self._report
 
+    def begin(self) -> None:
+        """The first step begins; a later call changes nothing. A context begins by itself."""
+        if self._course is None and not self.done:
+            self._start(self._record_steps(self._files()))
+
     def step(self) -> None:
         """A step has ended. Costs nothing once the recording is done."""
         if self._course is None:
             return
-        if self.steps == 0:  # so the block is no single step: what was recorded as one is dropped
+        if self._is_block:  # so it is no single step: what was recorded as one is dropped
+            self._is_block = False
             self._course.close()
-            self._begin(self._record_steps(self._files()))
+            self._start(self._record_steps(self._files()))
         self.steps += 1
         self._go_on()
+
+    def end(self) -> None:
+        """No more steps come. A context ends by itself."""
+        if self._course is not None:
+            self._stop(f"{self.steps} steps ran, and a recording takes {self.steps_wanted}: lower skip, or run more")
 
     def __enter__(self) -> Capture:
         if self._course is not None or self.done:
             raise CaptureError("a capture records once: make another one")
-        self._begin(self._record_block(self._files()))
+        self._is_block = True
+        self._start(self._record_block(self._files()))
         return self
 
     def __exit__(
@@ -104,22 +117,19 @@ class Capture:
             return
         if kind is not None:
             self._stop(f"the block ended with {kind.__name__}")
-        elif self.steps == 0:
+        elif self._is_block:
             self._go_on()
         else:
-            self._stop(f"{self.steps} steps ran, and a recording takes {self.steps_wanted}: lower skip, or run more")
+            self.end()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """The function, each of whose calls is a step."""
 
         @functools.wraps(function)
         def stepping(*args: P.args, **kwargs: P.kwargs) -> R:
-            if self._course is None and not self.done:
-                self._begin(self._record_steps(self._files()))
+            self.begin()
             result = function(*args, **kwargs)
-            if self._course is not None:
-                self.steps += 1
-                self._go_on()
+            self.step()
             return result
 
         return stepping
@@ -127,7 +137,7 @@ class Capture:
     def _files(self) -> Files:
         return files_of(self.path, profiling.rank_here())
 
-    def _begin(self, course: Generator[None, None, None]) -> None:
+    def _start(self, course: Generator[None, None, None]) -> None:
         self._course = course
         self._go_on()
 
@@ -165,9 +175,7 @@ class Capture:
         chosen = files.stacks if stacks_are_free(plain_us, stacks_us) else files.plain
         chosen.replace(files.path)
         plain, stacks = (files.path if path == chosen else path for path in (files.plain, files.stacks))
-        self._finish(
-            Recording(files.path, plain, stacks, observed, bare_us, plain_us, stacks_us, profiling.has_gpu())
-        )
+        self._finish(Recording(files.path, plain, stacks, observed, bare_us, plain_us, stacks_us, profiling.has_gpu()))
 
     def _record_block(self, files: Files) -> Generator[None, None, None]:
         files.path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,8 +225,8 @@ def capture(
     """Records steps of a program into a trace (.json.gz or .json).
 
     As a context call `step()` on it after every step; without a call the whole block is one step. As a decorator every
-    call of the function is a step. `skip` steps pass, `timed` are timed without the profiler, then come two with shapes,
-    and one with stacks, modules and, unless execution_trace is False, an execution trace.
+    call of the function is a step. `skip` steps pass, `timed` are timed without the profiler, two are recorded with
+    shapes, one with stacks, modules and, unless execution_trace is False, an execution trace.
 
     url: a server that the trace is handed to, token: its token. quiet: say nothing on stderr. Several ranks write a
     file each: step.rank0.json.gz. Raises ValueError.

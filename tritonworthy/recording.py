@@ -97,7 +97,7 @@ def describe(recording: Recording) -> Sequence[str]:
     if recording.disturbed:
         lines.append("the profiler slowed the step: time that the GPU waits for the host is overstated")
     if recording.stacks is not None and recording.path != recording.stacks:
-        lines.append(f"stacks slowed it more, so they are in another file, with the lines of your code: {recording.stacks}")
+        lines.append(f"stacks slowed it more: the lines of your code are in {recording.stacks}")
     if not recording.has_gpu:
         lines.append("no GPU here: the CPU's activity alone is recorded, and advice is on a GPU's kernels")
     return lines

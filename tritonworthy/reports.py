@@ -34,9 +34,7 @@ class RegionReport:
         if self.body["text"] is None:
             raise ValueError(f"{self.name} has no text: {self.body.get('missing') or 'the trace does not tell enough'}")
         shapes = tuple({**s["binding"], "calls": s["calls"]} for s in self.body["shapes"] if s["binding"])
-        return Region(
-            self.body["text"], self.name, shapes, self.body["calls_per_step"], self.body["share_of_step"]
-        )
+        return Region(self.body["text"], self.name, shapes, self.body["calls_per_step"], self.body["share_of_step"])
 
     @property
     def advice(self) -> Advice | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,7 +28,6 @@ VLLM = Engine(
     " VLLM_TORCH_PROFILER_RECORD_SHAPES=1 in its environment), and give that folder as --output-dir",
 )
 SGLANG = Engine("sglang", "SGLang", "is that the address of an SGLang server itself, not of a router before it?")
-ENGINES: Mapping[EngineName, Engine] = {"vllm": VLLM, "sglang": SGLANG}
 
 
 def start_body(engine: Engine, output_dir: Path, steps: int | None) -> dict[str, object] | None:

@@ -73,7 +73,9 @@ def _missing(request: Request, traces: int, files: int) -> str:
     """Why there are fewer traces than ranks."""
     place, within = request.output_dir, f"within {request.timeout_s:g} s"
     if traces:
-        return f"{traces} of {request.ranks} traces with kernels are in {place} {within}: --ranks, or a longer --timeout"
+        return (
+            f"{traces} of {request.ranks} traces with kernels are in {place} {within}: --ranks, or a longer --timeout"
+        )
     if files:
         return f"the traces in {place} have no kernel of a GPU: the server was idle; send it requests while it records"
     return (

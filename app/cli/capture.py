@@ -1,6 +1,6 @@
 """tritonworthy capture: a running vLLM or SGLang server records itself, and what it wrote is advised on.
 
-Exit status: 0 done; 1 the input is wrong, or no trace came of it. A program of your own: docs/capture.md.
+Exit status: 0 done; 1 the input is wrong; 2 nothing was recorded. A program of your own: docs/capture.md.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from app.capture.engines import ENGINES, SGLANG, VLLM
+from app.capture.engines import SGLANG, VLLM
 from app.capture.serving import Request, ServingError, record
 from app.check.safe import visible
 from app.cli.advise import advise_files
-from app.cli.inputs import InputError, check_device
+from app.cli.inputs import check_device
 from app.cli.options import budget_s, count, given_path
 from app.cli.remote import Remote, RemoteError
 
-OK = 0
+OK, NOT_RECORDED = 0, 2
 MOST_STEPS = 100_000
 MOST_RANKS = 4096
 
@@ -56,15 +56,21 @@ def add_capture(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _capture(arguments: argparse.Namespace) -> int:
     check_device(arguments.device)
-    name = "vllm" if arguments.vllm else "sglang"
     request = Request(
-        ENGINES[name], arguments.vllm or arguments.sglang, arguments.output_dir, arguments.seconds, arguments.steps,
-        arguments.ranks, arguments.timeout, _secret(arguments.engine_key_file),
-    )  # fmt: skip
+        engine=VLLM if arguments.vllm else SGLANG,
+        url=arguments.vllm or arguments.sglang,
+        output_dir=arguments.output_dir,
+        seconds=arguments.seconds,
+        steps=arguments.steps,
+        ranks=arguments.ranks,
+        timeout_s=arguments.timeout,
+        token=_secret(arguments.engine_key_file),
+    )
     try:
         traces = record(request, _say)
     except ServingError as error:
-        raise InputError(visible(str(error), 1000)) from None
+        _say(visible(str(error), 1000))
+        return NOT_RECORDED
     for trace in traces:
         _say(f"recorded {trace}")
     if arguments.server:
@@ -79,7 +85,8 @@ def _hand_over(arguments: argparse.Namespace, traces: list[Path]) -> int:
         server = Remote(arguments.server, _secret(arguments.token_file))
         answer = server.upload("/api/v1/traces", [("file", trace) for trace in traces])
     except RemoteError as error:
-        raise InputError(str(error)) from None
+        _say(f"not handed over: {error}")
+        return NOT_RECORDED
     print(f"{server.url}/traces/{answer['id']}")
     return OK
 
