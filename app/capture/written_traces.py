@@ -61,7 +61,7 @@ def has_kernels(path: Path) -> bool:
             while data := file.read(CHUNK_BYTES):
                 if any(word in end + data for word in KERNEL):
                     return True
-                end = data[-len(KERNEL[0]) :]
+                end = (end + data)[-len(KERNEL[0]) :]
     except (OSError, EOFError, zlib.error):
         return False
     return False
