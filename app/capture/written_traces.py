@@ -40,13 +40,13 @@ def wait_for_traces(
     """The new traces with a GPU's kernels once there are as many as ranks and none grows; those there are, at the
     deadline. A server's own process writes one too, which has no kernel."""
     seen: Sizes = {}
-    still_since = clock()
+    changed_at_s = clock()
     while True:
         now = new_traces(folder, before)
         if now != seen:
-            seen, still_since = now, clock()
+            seen, changed_at_s = now, clock()
         late = clock() >= deadline
-        if late or (len(seen) >= ranks and clock() - still_since >= SETTLED_S):
+        if late or (len(seen) >= ranks and clock() - changed_at_s >= SETTLED_S):
             whole = [path for path in seen if has_kernels(path)]
             if late or len(whole) >= ranks:
                 return whole

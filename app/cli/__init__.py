@@ -22,7 +22,6 @@ from app.cli.accuracy import add_accuracy
 from app.cli.advise import add_advise
 from app.cli.archive import add_archive
 from app.cli.calibrate import add_calibrate
-from app.cli.capture import add_capture
 from app.cli.check import add_check
 from app.cli.fleet import add_fleet
 from app.cli.init import under_init
@@ -32,6 +31,7 @@ from app.cli.landscape import add_landscape
 from app.cli.options import count, given_path
 from app.cli.oracle import add_oracle
 from app.cli.report import add_report
+from app.cli.servers.capture import add_capture
 from app.cli.streams import NoReaderError, OutputError, standard_streams
 from app.cli.validate import add_validate
 from app.cli.watch import add_watch

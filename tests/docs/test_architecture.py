@@ -88,7 +88,7 @@ def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
     """tests/attacks, tests/faults, tests/browser, tests/docs and tests/fuzz test the whole, and mirror nothing."""
     for package in ("app", "benchmarks", "tools", "tritonworthy"):
         folders = {p.parent.relative_to(ROOT / "tests") for p in (ROOT / "tests" / package).rglob("test_*.py")}
-        assert len(folders) > 2
+        assert len(folders) > 1
         assert [str(folder) for folder in sorted(folders) if not (ROOT / folder).is_dir()] == []
 
 

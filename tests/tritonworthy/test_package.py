@@ -75,7 +75,7 @@ def test_commands_run_where_the_web_is_not_installed(tmp_path: Path) -> None:
     )
     trace, region = ROOT / "app" / "examples" / "handrolled_blocks.json.gz", tmp_path / "r.txt"
     done = run(
-        code, f"advise {region} --json", f"advise {trace} --oracle off", f"check {trace}", f"kit {region}",
+        code, f"advise {region} --json", f"advise {trace} --oracle off", f"check {trace}", f"kit {region} --out {tmp_path / 'kit'}",
         f"validate {region} --candidates eager --device cpu", "archive list",
     )  # fmt: skip
     statuses = done.stderr.splitlines()[-1].split()

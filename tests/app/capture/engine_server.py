@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -40,6 +40,12 @@ def name_of(kind: str, rank: int) -> str:
     return f"1764145.12-TP-{rank}.trace.json.gz"
 
 
+def trace_of(rank: int) -> bytes:
+    """A trace; another file for every rank."""
+    recorded = TRACE.read_bytes()
+    return gzip.compress(gzip.decompress(recorded) + b"\n" * rank) if rank else recorded
+
+
 def write(behaviour: Behaviour, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for rank in range(behaviour.ranks):
@@ -47,7 +53,7 @@ def write(behaviour: Behaviour, folder: Path) -> None:
         if behaviour.is_idle:
             place.with_suffix("").write_text('{"traceEvents": []}')
         else:
-            shutil.copy(TRACE, place)
+            place.write_bytes(trace_of(rank))
     if behaviour.kind == "vllm":  # the front end's own, with no kernel
         (folder / "host_77.AsyncLLM.1764145.pt.trace.json").write_text('{"traceEvents": [{"cat": "cpu_op"}]}')
 

@@ -9,7 +9,7 @@ import pytest
 
 from app import cli
 from app.capture import written_traces
-from tests.app.capture.engine_server import Behaviour, engine
+from tests.app.capture.engine_server import Behaviour, engine, name_of
 from tests.app.web.conftest import serving
 
 
@@ -31,7 +31,7 @@ def test_one_trace_is_advised_on(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "send it requests meanwhile" in printed.err
 
 
-def test_ranks_go_to_a_server_as_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_ranks_go_to_a_server_and_the_first_is_linked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "traces").mkdir()
     with serving(tmp_path / "data") as server, engine(Behaviour("vllm", tmp_path / "traces", ranks=2)) as url:
         address = str(server.client.base_url).rstrip("/")
@@ -39,8 +39,9 @@ def test_ranks_go_to_a_server_as_one_job(tmp_path: Path, capsys: pytest.CaptureF
         assert cli.main([*arguments("vllm", url, tmp_path / "traces"), *more]) == 0
         link = capsys.readouterr().out.strip()
         assert link.startswith(f"{address}/traces/")
-        trace_id = link.rpartition("/")[2]
-        assert server.client.get(f"/api/v1/traces/{trace_id}").json()["group"]
+        listed = server.client.get("/api/v1/traces").json()["items"]
+        assert {item["name"] for item in listed} == {name_of("vllm", 0), name_of("vllm", 1)}
+        assert link.rpartition("/")[2] in {item["id"] for item in listed}
 
 
 def test_what_stands_in_the_way_is_status_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
