@@ -104,8 +104,8 @@ def test_wrong_input_is_one_error_with_the_commands_words(wrong: str) -> None:
 def test_a_module_of_the_current_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "app.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
+    Path("empty.json").write_text("")
     with pytest.raises(tritonworthy.InputError, match="empty"):
-        Path("empty.json").write_text("")
         tritonworthy.read_trace("empty.json")
 
 

@@ -74,8 +74,9 @@ def test_commands_run_where_the_web_is_not_installed(tmp_path: Path) -> None:
         "print(*statuses, file=sys.stderr)"
     )
     trace, region = ROOT / "app" / "examples" / "handrolled_blocks.json.gz", tmp_path / "r.txt"
+    kit = f"kit {region} --out {tmp_path / 'kit'}"
     done = run(
-        code, f"advise {region} --json", f"advise {trace} --oracle off", f"check {trace}", f"kit {region} --out {tmp_path / 'kit'}",
+        code, f"advise {region} --json", f"advise {trace} --oracle off", f"check {trace}", kit,
         f"validate {region} --candidates eager --device cpu", "archive list",
     )  # fmt: skip
     statuses = done.stderr.splitlines()[-1].split()

@@ -100,7 +100,7 @@ def test_an_idle_server_and_a_folder_that_stays_empty_are_told_from_each_other(t
     (tmp_path / "here").mkdir()
     with (
         engine(Behaviour("vllm", tmp_path / "there")) as url,
-        pytest.raises(ServingError, match="no new trace in .*here within .* is it the folder that vLLM writes to"),
+        pytest.raises(ServingError, match=r"no new trace in .*here within .* is it the folder that vLLM writes to"),
     ):
         record(asked(VLLM, url, tmp_path / "here", timeout_s=0.3), silent)
 
