@@ -11,11 +11,12 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY profiler profiler
 COPY kernels kernels
 COPY app app
+COPY tritonworthy tritonworthy
 COPY templates templates
 COPY static static
 
 RUN python3 -m venv /opt/tritonworthy \
- && /opt/tritonworthy/bin/pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt --editable .
+ && /opt/tritonworthy/bin/pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt --editable '.[server]'
 
 RUN useradd --system --create-home --uid 10001 tritonworthy \
  && install -d -o tritonworthy -g tritonworthy /data

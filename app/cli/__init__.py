@@ -1,6 +1,7 @@
 """tritonworthy serve | advise | oracle | validate | check | watch | archive | calibrate | ...: the web, from a shell.
 
-All but `serve` and `report` import neither FastAPI nor a database: they run where only torch, triton and numpy are.
+All but `serve`, `report` and `fleet` import neither FastAPI nor a database: they run where only torch, triton and numpy
+are.
 Exit status: 0 done; 1 the input is wrong; 2 it could not be measured, predicted or written, the settings or the usage
 are wrong, or there is a fault in the command itself; 130 interrupted; 141 nobody reads the output any more. `check`,
 `watch` and `validate --kernel` have statuses of their own for what they assert, and share the others.
@@ -31,6 +32,7 @@ from app.cli.landscape import add_landscape
 from app.cli.options import count, given_path
 from app.cli.oracle import add_oracle
 from app.cli.report import add_report
+from app.cli.servers.capture import add_capture
 from app.cli.streams import NoReaderError, OutputError, standard_streams
 from app.cli.validate import add_validate
 from app.cli.watch import add_watch
@@ -77,7 +79,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except (OutputError, NoReaderError):
         raise
     except ImportError as error:
-        return _fail(f"cannot import what this command needs: {error}")
+        return _fail(f"cannot import what this command needs: {error}{install_hint(error)}")
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:
@@ -86,6 +88,19 @@ def _run(argv: Sequence[str] | None) -> int:
         description = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         hint = "" if os.environ.get(DEBUG_VARIABLE) else f"; {DEBUG_VARIABLE}=1 shows where"
         return _fail(f"internal error: {visible(description)} ({place}){hint}")
+
+
+SERVER_PACKAGES = frozenset({
+    "fastapi", "starlette", "uvicorn", "jinja2", "python_multipart", "pydantic", "pydantic_settings", "sqlalchemy",
+    "alembic", "plotly", "prometheus_client", "psutil", "cachetools",
+})  # fmt: skip
+"""What `pip install tritonworthy` leaves out, by the names that are imported."""
+
+
+def install_hint(error: ImportError) -> str:
+    """What to install, where the web's packages are missing; else ""."""
+    missing = (error.name or "").partition(".")[0]
+    return "; it is of the web: pip install 'tritonworthy[server]'" if missing in SERVER_PACKAGES else ""
 
 
 def _fail(message: str) -> int:
@@ -108,8 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     for add in (
-        add_advise, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape, add_accuracy,
-        add_calibrate, add_fleet, add_report, add_agents,
+        add_advise, add_capture, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape,
+        add_accuracy, add_calibrate, add_fleet, add_report, add_agents,
     ):  # fmt: skip
         add(commands)
     return parser

@@ -88,10 +88,11 @@ def _advise(arguments: argparse.Namespace) -> int:
     if arguments.brief and (arguments.json or arguments.device == ALL):
         raise InputError("--brief goes without --json, and with one device")
     with unpacked([Path(file) for file in arguments.file]) as files:
-        return _advise_on(arguments, files)
+        return advise_files(arguments, files)
 
 
-def _advise_on(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
+def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
+    """Print the advice on files, by the options of the command line. Raises InputError."""
     if len(files) > 1:
         if arguments.execution_trace is not None:
             raise InputError("--execution-trace goes with one trace")

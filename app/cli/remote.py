@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException, HTTPMessage
+from pathlib import Path
 from typing import IO, Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 Answer: TypeAlias = dict[str, Any]
 """What a server answered, decoded and not checked: of its version of the API's objects, which may be another."""
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one answer."""
+CHUNK_BYTES = 1 << 20
+"""Of a file that is sent."""
 TIMEOUT_S = 90.0
 WAIT_S = 20.0
 """How long one call waits for a job's end."""
@@ -75,6 +79,20 @@ class Remote:
         data = json.dumps(body).encode()
         return self._ask(urllib.request.Request(self.url + path, data=data, headers=headers, method="POST"))
 
+    def upload(self, path: str, parts: Sequence[tuple[str, Path]]) -> Answer:
+        """The answer to a form of files, (field, file) each, which are sent as they are read."""
+        boundary = secrets.token_hex(16)
+        heads = [_part_head(boundary, field, file.name) for field, file in parts]
+        end = f"--{boundary}--\r\n".encode()
+        length = sum(len(head) + file.stat().st_size + 2 for head, (_, file) in zip(heads, parts, strict=True))
+        headers = {
+            **self.headers,
+            "Content-Type": f"multipart/form-data; boundary={boundary}",
+            "Content-Length": str(length + len(end)),
+        }
+        body = _form(heads, [file for _, file in parts], end)
+        return self._ask(urllib.request.Request(self.url + path, data=body, headers=headers, method="POST"))
+
     def wait_for(self, job_id: str) -> Answer:
         """A job once it has ended; waits for as long as the server keeps it."""
         while True:
@@ -98,6 +116,24 @@ class Remote:
         except (OSError, HTTPException, ValueError) as error:
             raise RemoteError(f"{self.url} does not answer as Tritonworthy does: {error}") from None
         return answer
+
+
+def _part_head(boundary: str, field: str, filename: str) -> bytes:
+    name = quote(filename, safe=" ()[]{},;'!@#$^&+=~`")  # neither a quote nor a line's end can leave its place
+    return (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\n'
+        "Content-Type: application/octet-stream\r\n\r\n"
+    ).encode()
+
+
+def _form(heads: Sequence[bytes], files: Sequence[Path], end: bytes) -> Iterator[bytes]:
+    for head, path in zip(heads, files, strict=True):
+        yield head
+        with path.open("rb") as file:
+            while data := file.read(CHUNK_BYTES):
+                yield data
+        yield b"\r\n"
+    yield end
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

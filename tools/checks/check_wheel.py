@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 T = TypeVar("T")
 
-PACKAGES = ("app", "kernels", "profiler")
+PACKAGES = ("app", "kernels", "profiler", "tritonworthy")
 ASSETS = ("static", "templates")
 """Folders at the top of the tree that the wheel has in app/web."""
 
@@ -226,7 +226,8 @@ def check(source: Path, folder: Path) -> None:
     sdist, wheel = build(python, source, tracked, folder, environment)
     print(f"built {sdist.name}, {wheel.name} ({wheel.stat().st_size / 1e6:.1f} MB)", flush=True)
     constraints = str(source / "constraints.txt")
-    run([python, "-m", "pip", "install", "--quiet", "--constraint", constraints, str(wheel)], folder, environment)
+    pinned = ["--quiet", "--constraint", constraints]
+    run([python, "-m", "pip", "install", *pinned, f"{wheel}[server]"], folder, environment)
     print("installed", flush=True)
     empty = folder / "empty"
     empty.mkdir()

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 GLOSSARY = ROOT / "docs" / "glossary.md"
 TABLE = ROOT / "tests" / "docs" / "test_words.py"
-FOLDERS = ("profiler", "kernels", "app", "tools", "benchmarks")
+FOLDERS = ("profiler", "kernels", "app", "tritonworthy", "tools", "benchmarks")
 
 BOUND_ONLY = frozenset({"found"})
 """Retired as the whole name of what is assigned or passed; within another name ("not_found") it is English."""

@@ -1,0 +1,170 @@
+"""capture: two steady steps of a program that runs as before, whole files, and an end that never ends the program."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tritonworthy
+from profiler.trace import read_trace
+from profiler.trace.execution_trace import read_execution
+from tests.app.web.conftest import serving
+from tests.conftest import ROOT
+from tritonworthy.handover import upload
+from tritonworthy.recording import Recording
+
+MODEL = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64))
+X = torch.randn(32, 64)
+TRACE = ROOT / "app" / "examples" / "handrolled_blocks.json.gz"
+
+
+def train() -> float:
+    loss = MODEL(X).square().sum()
+    loss.backward()
+    return float(loss.detach())
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path) as file:
+        return json.load(file)["traceEvents"]
+
+
+def step_names(path: Path) -> list[str]:
+    return sorted({e["name"] for e in events(path) if str(e.get("name")).startswith("ProfilerStep")})
+
+
+def test_two_steps_without_stacks_and_one_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "step.json.gz"
+    with tritonworthy.capture(path, skip=1, quiet=True) as capture:
+        for _ in range(capture.steps_wanted + 3):
+            train()
+            capture.step()
+    recording = capture.recording
+    assert capture.done and recording is not None and capture.steps == capture.steps_wanted
+    assert recording.plain is not None and recording.stacks is not None and recording.execution_trace is not None
+    assert path in (recording.plain, recording.stacks)
+    assert (len(step_names(recording.plain)), len(step_names(recording.stacks))) == (2, 1)
+    plain, stacks = (read_trace(one) for one in (recording.plain, recording.stacks))
+    assert (plain.has_shapes, plain.has_stacks) == (True, False)
+    assert (stacks.has_shapes, stacks.has_stacks) == (True, True)
+    assert sum(e["name"] == "aten::gelu" for e in events(recording.plain)) == 2, "each step once"
+    assert any(e["name"].startswith("nn.Module: Linear_") for e in events(recording.stacks))
+    (gelu,) = (e for e in events(recording.stacks) if e["name"] == "aten::gelu")
+    observed = read_execution(recording.execution_trace)
+    assert observed.name(gelu["args"]["Record function id"]) == "aten::gelu", "of the same step"
+    assert recording.bare_us and recording.plain_us and recording.stacks_us
+
+
+def test_a_block_without_step_is_one_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tritonworthy.capture(tmp_path / "block.json.gz") as capture:
+        train()
+    assert capture.recording is not None
+    assert step_names(capture.recording.path) == ["ProfilerStep#0"]
+    said = capsys.readouterr().err
+    assert "step() was never called" in said and f"recorded {tmp_path}" in said
+
+
+def test_a_decorated_function_returns_as_before_and_each_call_is_a_step(tmp_path: Path) -> None:
+    capture = tritonworthy.capture(tmp_path / "step.json.gz", skip=0, execution_trace=False, quiet=True)
+    step = capture(train)
+    assert step.__name__ == "train"
+    assert {type(step()) for _ in range(capture.steps_wanted + 1)} == {float}
+    assert capture.recording is not None and capture.recording.execution_trace is None
+
+
+def test_too_few_steps_say_how_many_and_leave_no_file(tmp_path: Path) -> None:
+    with tritonworthy.capture(tmp_path / "step.json.gz", skip=1, quiet=True) as capture:
+        for _ in range(3):
+            train()
+            capture.step()
+    assert capture.problem == f"3 steps ran, and a recording takes {capture.steps_wanted}: lower skip, or run more"
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(tritonworthy.CaptureError, match="3 steps ran"):
+        capture.report  # noqa: B018
+
+
+def test_a_program_that_ends_before_the_step_with_stacks_has_the_others(tmp_path: Path) -> None:
+    with tritonworthy.capture(tmp_path / "step.json.gz", skip=0, quiet=True) as capture:
+        for _ in range(capture.steps_wanted - 1):
+            train()
+            capture.step()
+    assert capture.recording is not None and not capture.problem
+    assert [p.name for p in tmp_path.iterdir()] == ["step.json.gz"]
+    assert len(step_names(tmp_path / "step.json.gz")) == 2
+
+
+def test_an_error_of_the_program_is_the_programs_and_no_profiler_stays_on(tmp_path: Path) -> None:
+    capture = tritonworthy.capture(tmp_path / "step.json.gz", skip=0, timed=1, quiet=True)
+
+    def fail_in_the_third_step() -> None:
+        with capture:
+            for _ in range(2):
+                train()
+                capture.step()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_the_third_step()
+    assert "ZeroDivisionError" in capture.problem
+    with tritonworthy.capture(tmp_path / "next.json.gz", quiet=True) as after:
+        train()
+    assert after.recording is not None
+
+
+def test_a_profiler_that_cannot_start_does_not_end_the_program(tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("")
+    with tritonworthy.capture(taken / "step.json.gz", skip=0, quiet=True) as capture:
+        for _ in range(3):
+            train()
+            capture.step()
+    assert "file" in capture.problem and capture.done
+
+
+def test_without_a_gpu_it_says_that_there_is_nothing_to_advise_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("here is a GPU")
+    with tritonworthy.capture(tmp_path / "step.json.gz", url="http://127.0.0.1:9") as capture:
+        train()
+    assert "no GPU here" in capsys.readouterr().err and not capture.link
+    with pytest.raises(tritonworthy.CaptureError, match="advice is on a GPU's kernels"):
+        capture.report  # noqa: B018
+    assert "no GPU here" in capture._repr_html_()
+
+
+def test_a_capture_records_once(tmp_path: Path) -> None:
+    with tritonworthy.capture(tmp_path / "step.json.gz", quiet=True) as capture:
+        train()
+    with pytest.raises(tritonworthy.CaptureError, match="records once"), capture:
+        pass
+    for wrong in ({"skip": -1}, {"timed": 0}):
+        with pytest.raises(ValueError, match="at least"):
+            tritonworthy.capture(tmp_path / "step.json.gz", **wrong)
+
+
+def test_a_recording_is_handed_to_a_server_with_its_execution_trace(tmp_path: Path) -> None:
+    traces = ROOT / "tests" / "data" / "traces"
+    path = traces / "llama_eager_attention_prefill.json.gz"
+    observed = traces / "llama_eager_attention_prefill.et.json.gz"
+    with serving(tmp_path) as server:
+        sent = upload(server.url, Recording(path, None, path, observed, None, None, 15e3, True), None)
+        assert not sent.problem
+        report = sent.report()
+        assert report.link == f"{server.url}/traces/{sent.trace_id}" == sent.link
+        assert report.body["companions"] == {"execution_trace": observed.name}
+        assert report.regions and report.link in report._repr_html_()
+        stored = server.client.get(f"/api/v1/traces/{sent.trace_id}").json()
+        assert stored["bytes"] == path.stat().st_size
+
+
+def test_a_server_that_does_not_answer_is_a_problem_and_no_error() -> None:
+    recording = Recording(TRACE, TRACE, None, None, None, 1e3, None, True)
+    assert upload("http://127.0.0.1:9", recording, None).problem.startswith("not handed over: http://127.0.0.1:9")
+    assert "no address" in upload("localhost", recording, None).problem

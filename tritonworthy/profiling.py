@@ -1,0 +1,123 @@
+"""torch.profiler as the reader wants it, and how long steps take: generators that wait at `yield` for a step's end."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.profiler import ExecutionTraceObserver, profile
+
+Steps = Generator[None, None, float]
+"""Yields once a step and returns µs of one."""
+
+
+def has_gpu() -> bool:
+    """Whether torch can record a GPU's work here."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def wait_for_gpu() -> None:
+    """Until what was launched has run; nothing without a GPU."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+
+
+def rank_here() -> int | None:
+    """This process's number where several train together."""
+    import torch.distributed as distributed
+
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        return distributed.get_rank()
+    return None
+
+
+def timed(steps: int) -> Steps:
+    """Steps as they are. The GPU is waited for before the first and after the last alone, as between no others."""
+    wait_for_gpu()
+    start = time.perf_counter()
+    for _ in range(steps):
+        yield
+    wait_for_gpu()
+    return (time.perf_counter() - start) * 1e6 / steps
+
+
+def recorded(steps: int, path: Path, *, stacks: bool, execution_trace: Path | None = None) -> Steps:
+    """One step to warm the profiler up, then steps in a trace."""
+    from torch.profiler import schedule
+
+    with observing(execution_trace) as observer:
+        with profiler(stacks, schedule(wait=0, warmup=1, active=steps, repeat=1), observer) as running:
+            yield
+            wait_for_gpu()
+            running.step()
+            start = time.perf_counter()
+            for number in range(steps):
+                yield
+                if number < steps - 1:
+                    running.step()
+            wait_for_gpu()
+            step_us = (time.perf_counter() - start) * 1e6 / steps
+        running.export_chrome_trace(str(path))
+    return step_us
+
+
+def recorded_block(path: Path) -> Steps:
+    """One step, from its first line on: nothing is warmed up, and stacks, which would slow compiling, are left out."""
+    import torch
+
+    with profiler(False, None, None) as running:
+        start = time.perf_counter()
+        with torch.profiler.record_function("ProfilerStep#0"):
+            yield
+        wait_for_gpu()
+        step_us = (time.perf_counter() - start) * 1e6
+    running.export_chrome_trace(str(path))
+    return step_us
+
+
+def profiler(
+    stacks: bool, schedule: Callable[[int], object] | None, observer: ExecutionTraceObserver | None
+) -> profile:
+    """The profiler with shapes; with stacks, modules come too: they are Python calls."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if has_gpu() else [])]
+    return profile(
+        activities=activities,
+        schedule=schedule,  # type: ignore[arg-type]
+        record_shapes=True,
+        with_stack=stacks,
+        with_modules=stacks,
+        execution_trace_observer=observer,
+    )
+
+
+@contextmanager
+def observing(path: Path | None) -> Iterator[ExecutionTraceObserver | None]:
+    """An observer whose execution trace is at the path (.json.gz) in the end; None without one."""
+    if path is None:
+        yield None
+        return
+    from torch.profiler import ExecutionTraceObserver
+
+    written = path.with_suffix("")
+    observer = ExecutionTraceObserver()
+    observer.register_callback(str(written))
+    try:
+        yield observer
+        observer.unregister_callback()
+        with written.open("rb") as plain, gzip.open(path, "wb", compresslevel=5) as packed:
+            shutil.copyfileobj(plain, packed)
+    finally:
+        observer.unregister_callback()
+        written.unlink(missing_ok=True)
