@@ -70,7 +70,7 @@ def inferred(*inputs: torch.Tensor) -> Callable[[nn.Module], Any]:
 
 def llama(small: bool, device: str) -> Any:
     """A decoder of transformers, random weights, bf16."""
-    from transformers import LlamaConfig, LlamaForCausalLM  # type: ignore[import-not-found]  # on a GPU host
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     wide = 128 if small else 1024
     config = LlamaConfig(
