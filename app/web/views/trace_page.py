@@ -43,7 +43,7 @@ from app.web.views.region_list import (
     write_query,
 )
 from app.web.views.source import SourceSection, source_section
-from app.web.views.trace_actions import ActionSection, action_section
+from app.web.views.trace_actions import ActionSection, action_section, expected_rows
 from app.web.views.trace_tabs import Tab, trace_tabs
 from profiler.trace.analyze.idle_breakdown import PAUSE_US
 from profiler.trace.analyze.ranks import rank_numbers
@@ -240,7 +240,7 @@ class TracePage(
     """Context of partials/trace/body.html.
 
     parts: what is there of the trace can be shown, without the advice on all regions while it is read. rests_on_words:
-    what its predictions rest on, in sentences.
+    what its predictions rest on, in sentences; expected_rows: of the list of what to do, while it is read.
     """
 
     trace: AnyTrace
@@ -258,6 +258,7 @@ class TracePage(
     advice_height: int
     speedup: SpeedupSection
     to_do: ActionSection
+    expected_rows: int
     rests_on_words: str
     companions: list[Companion]
 
@@ -429,6 +430,7 @@ def trace_page(
         "advice_height": ADVICE_HEIGHT + plotly.step_height(rows),
         "speedup": speedup_section(trace),
         "to_do": action_section(trace, _by_key(trace, links), _by_key(trace, names)),
+        "expected_rows": expected_rows(trace) if reading else 0,
         "rests_on_words": rests_on_words(trace.get("regions") or ()),
         "companions": [
             {"what": words, "name": companions[field]}

@@ -15,7 +15,7 @@ from pathlib import Path
 from profiler.trace.model import Trace
 from profiler.trace.read.columns import FRAMES
 from profiler.trace.read.events import Event
-from profiler.trace.read.source import Limits, Source
+from profiler.trace.read.source import Limits, OnRead, Source
 from profiler.trace.read.stream import EventStream
 
 _FRAME = re.compile(r"^(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.+)$")
@@ -31,11 +31,12 @@ Stack = tuple[str, ...]
 
 
 def stacks(
-    path: Path | str, trace: Trace, instants: Sequence[Instant], limits: Limits = Limits()  # noqa: B008 (frozen)
+    path: Path | str, trace: Trace, instants: Sequence[Instant], limits: Limits = Limits(), *,  # noqa: B008 (frozen)
+    on_read: OnRead | None = None,
 ) -> list[Stack]:  # fmt: skip
     """For each instant the Python functions that are open, without those inside of torch; () where none is.
 
-    Raises what read_trace raises.
+    on_read: as of read_trace, which raises what this raises.
     """
     answers: list[Stack] = [()] * len(instants)
     if not trace.has_stacks or not instants:
@@ -63,6 +64,8 @@ def stacks(
                 text = texts[name] if name in texts else texts.setdefault(name, caller_text(name))
                 if text:
                     asked.open.append((start, -event.dur, first, end, text))
+            if on_read is not None:
+                on_read(source.share_read)
     for thread_instants in by_thread.values():
         thread_instants.answer(answers)
     return answers
