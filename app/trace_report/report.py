@@ -34,6 +34,7 @@ from app.trace_report.progress import Progress, Tell, packed_mb
 from app.trace_report.speedup import with_actions
 from app.trace_report.step import IDLE_WORDS, critical_by_pace, graphs_json, host_times_json, rests, step_json
 from app.trace_report.timeline import timeline_json
+from app.units import percent
 from kernels.host import probe_host
 from kernels.measure.model import to_json
 from profiler.child.each import each
@@ -326,7 +327,7 @@ def _idle_note(mining: Mining, parts: StepParts | None, thresholds: Thresholds) 
         return []
     mean = _busy_us(mining) / kernels
     message = (
-        f"the GPU works {_busy_us(mining) / step_us:.0%} of the step's {step_us / 1e3:.1f} ms; "
+        f"the GPU works {percent(_busy_us(mining) / step_us)} of the step's {step_us / 1e3:.1f} ms; "
         f"its {kernels:.0f} kernels take {mean:.1f} µs on average."
     )
     cause = "idle_launch_us" if mean < thresholds.short_kernel_us else "idle_host_us"

@@ -26,8 +26,8 @@ def read_trace(
     time. A recording lists all operators first, then launches and kernels: none can be left out before the end, all are
     kept. A large file is read by two processes where there are two cores; processes=1 forbids it.
 
-    on_read: is told of the file's bytes, after each batch of events; where a file turns out to be for one process alone,
-    once more from 0.
+    on_read: is told of the file's bytes, after each batch of events; where a file turns out to be for one process
+    alone, once more from 0.
 
     What is missing or was repaired is in `notes`; a trace without kernels is no error. Raises TraceError for a file
     that is not a trace or is beyond the limits, OSError where the file cannot be opened.
