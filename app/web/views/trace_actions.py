@@ -61,7 +61,7 @@ def action_section(trace: Trace | TraceBody, links: Mapping[str, str], names: Ma
 
 def expected_rows(trace: Trace | TraceBody) -> int:
     """How many rows are likely to stand in the list before its rest is unfolded, from 1 on, while regions are still
-    without advice: what the step alone tells to do, and one of regions. Of 44 traces none had two more or less.
+    without advice: what the step alone tells to do, and one of regions. Of 43 traces none had two more or fewer.
     """
     bare = cast("TraceBody", {**trace, "regions": [{**region, "advice": None} for region in trace["regions"]]})
     of_step = len(with_alternatives(gain_and_actions(bare)[1]))
