@@ -54,6 +54,11 @@ def share(value: float | None) -> str:
     return f"{percent:.0f} %" if abs(percent) >= 99.95 or percent == round(percent) else f"{percent:.1f} %"
 
 
+def percent(value: float) -> str:
+    """A share, 0 to 1, as whole per cent."""
+    return f"{value * 100:.0f} %"
+
+
 def factor(value: float | None) -> str:
     """A speed-up: 1.19×."""
     if value is None:

@@ -18,6 +18,7 @@ from app.advice.criteria import (
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
 from app.advice.options import Option, not_compilable
+from app.units import percent
 
 REFUSING = tuple((criterion.name, criterion.refuses) for criterion in CRITERIA if criterion.refuses is not None)
 """Criteria that keep options from competing by themselves, in the rule's order."""
@@ -52,7 +53,7 @@ def _refuse_beaten(option: Option, keep: Option | None, options: Sequence[Option
     if option.mid is not None and best.mid is not None and option.mid <= least:
         return option
     name = "what runs now" if best is keep else best.alternative.candidate.removeprefix("library:")
-    reason = f"{name} is at hand, and this is not predicted {case.settings.install_margin:.0%} faster"
+    reason = f"{name} is at hand, and this is not predicted {percent(case.settings.install_margin)} faster"
     return refuse(option, reason)
 
 

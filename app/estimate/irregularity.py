@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from app.units import percent
 from profiler.region.model import ITEMSIZE, Region, Workload
 
 DATA_DEPENDENT = ("repeat_interleave", "nonzero", "masked_select", "segment_reduce", "index_add", "scatter", "unique",
@@ -78,8 +79,8 @@ def _alignment(region: Region, bindings: Sequence[dict[str, int]]) -> Part:
     eight = sum(size % 8 != 0 for size, _ in rows) / len(rows)
     tile = sum(size % 64 != 0 for size, _ in rows) / len(rows)
     because = (
-        f"of {len(rows)} row lengths, {sixteen:.0%} miss 16 bytes, {eight:.0%} are no multiple of 8, "
-        f"{tile:.0%} no multiple of 64"
+        f"of {len(rows)} row lengths, {percent(sixteen)} miss 16 bytes, {percent(eight)} are no multiple of 8, "
+        f"{percent(tile)} no multiple of 64"
     )
     return _part("alignment", "alignment", 0.6 * sixteen + 0.25 * eight + 0.15 * tile, because)
 

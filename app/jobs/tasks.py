@@ -91,7 +91,7 @@ def read(request: ReadTask, say: Say) -> TraceBody:
     With `advice_inputs`, what the advice on each region is issued on: the store keeps them and the API does not show
     them.
     """
-    say({"type": "progress", "phase": "reading"})
+    say({"type": "progress", "phase": "reading", "fraction": 0.0})
     from app.analysis.advice_inputs import to_stored
     from app.thresholds import Thresholds
     from app.trace_report import report
@@ -107,11 +107,15 @@ def read(request: ReadTask, say: Say) -> TraceBody:
     unknown = request.get("beside_unknown")
     added = [_unknown_companion(unknown)] if unknown else []
     limits = Limits(**request["region_limits"]) if request.get("region_limits") else report.REGION_LIMITS
+
+    def tell(stage: str, fraction: float) -> None:
+        say({"type": "progress", "phase": stage, "fraction": fraction})
+
     trace: TraceBody | None = None
     try:
         for stage in report.stages(
             request["path"], request["name"], limit, companion=companion, execution=execution, strict=False,
-            thresholds=thresholds, limits=limits,
+            thresholds=thresholds, limits=limits, tell=tell,
         ):  # fmt: skip
             if isinstance(stage, report.Advised):
                 say({"type": "part", "position": stage.position, "region": stage.region})

@@ -472,11 +472,13 @@ class TraceList(TypedDict):
 
 
 class TraceProgress(TypedDict):
-    """How far a trace is. ahead: how many are read before it, null unless it waits. advised: the places of the regions
-    with advice."""
+    """How far a trace is. ahead: how many are read before it, null unless it waits. stage, fraction: what its reader
+    said last, of the whole reading; "" and null while nobody has. advised: the places of the regions with advice."""
 
     status: Literal["reading", "ready", "failed"]
     ahead: int | None
+    stage: str
+    fraction: float | None
     parts: bool
     step_time_us: float | None
     regions: int

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from app.archive.program_fingerprint import fingerprint
 from app.objects.check import Check
-from app.objects.common import Page, State
+from app.objects.common import Page, Progress, State
 from app.objects.job import Job, JobEvent, JobKind
 from app.objects.landscape import Landscape
 from app.objects.record import Validation, ValidationBody
@@ -115,7 +115,12 @@ class Store:
         if not is_id(trace_id):
             return None
         step_us = traces.c.body["step_time_us"].as_float()
-        columns = (jobs.c.state, traces.c.body.is_not(sa.null()).label("parts"), step_us.label("step_time_us"))
+        columns = (
+            jobs.c.state,
+            jobs.c.progress,
+            traces.c.body.is_not(sa.null()).label("parts"),
+            step_us.label("step_time_us"),
+        )
         query = sa.select(*columns).join(jobs, jobs.c.id == traces.c.id).where(traces.c.id == trace_id)
         has_advice = regions.c.body["advice"].as_string().is_not(None)
         of_trace = sa.select(regions.c.position, has_advice.label("advised")).where(regions.c.trace_id == trace_id)
@@ -125,9 +130,12 @@ class Store:
                 return None
             known = connection.execute(of_trace.order_by(regions.c.position)).all() if row["parts"] else []
             waits = job_table.ahead(connection, trace_id) if row["state"] == "queued" else None
+        said: Progress | None = row["progress"]
         return {
             "status": STATUS[row["state"]],
             "ahead": waits,
+            "stage": said["phase"] if said else "",
+            "fraction": said["fraction"] if said else None,
             "parts": bool(row["parts"]),
             "step_time_us": row["step_time_us"],
             "regions": len(known),

@@ -12,7 +12,7 @@ import numpy as np
 from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
 from profiler.trace.model import NONE, Longs, Trace
 from profiler.trace.read.frames import NO_FRAME, Frame, Instant, Stack, innermost, open_frames
-from profiler.trace.read.source import Limits
+from profiler.trace.read.source import Limits, OnRead
 
 if TYPE_CHECKING:
     from profiler.region.mining.mine import Mining
@@ -39,8 +39,10 @@ class CalledFrom:
         return [frame.stack for frame in self.frames]
 
 
-def called_from(path: Path | str, limits: Limits, trace: Trace, mining: Mining) -> CalledFrom:
-    """Raises what read_trace raises."""
+def called_from(
+    path: Path | str, limits: Limits, trace: Trace, mining: Mining, on_read: OnRead | None = None
+) -> CalledFrom:
+    """on_read: as of read_trace, which raises what this raises."""
     from profiler.region.mining.source_functions import instants, with_sources
 
     blockers = find_compile_blockers(trace, mining.mined)[:MAX_BLOCKERS]
@@ -50,7 +52,7 @@ def called_from(path: Path | str, limits: Limits, trace: Trace, mining: Mining) 
     ops = ops[ops != NONE][:MAX_STACKS]
     of_regions = instants(mining)
     asked = [*of_regions, *(at for _, at in of_blockers), *_starts(trace, ops)]
-    answers = open_frames(path, trace, asked, limits)
+    answers = open_frames(path, trace, asked, limits, on_read=on_read)
     first, second = len(of_regions), len(of_regions) + len(of_blockers)
     sources: dict[int, dict[str, None]] = {}
     for (i, _), frame in zip(of_blockers, answers[first:second], strict=True):

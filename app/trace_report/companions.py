@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.units import percent
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.companion_trace import borrow, lender_of_launches, lender_of_step
 from profiler.trace.execution_trace import Execution, read_execution
@@ -62,7 +63,7 @@ def judge_join(trace: Trace, share: float, strict: bool) -> Trace:
         return _without(trace, None, error, strict)
     code, level = ("execution-trace", "info") if share >= JOINED else ("execution-trace-in-part", "warning")
     rest = "" if share >= JOINED else "; for the others it is inferred from sizes"
-    message = f"the execution trace tells for {share:.0%} of the operations which operand is which value{rest}"
+    message = f"the execution trace tells for {percent(share)} of the operations which operand is which value{rest}"
     return replace(trace, notes=(*trace.notes, Note(code, level, message)))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from app.objects import trace as objects
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.companions import Companion
+from app.units import share
 from profiler.trace.analyze.idle_breakdown import StepParts
 from profiler.trace.analyze.ranks import RankSpread, rank_numbers, rank_spread
 from profiler.trace.errors import TraceError
@@ -104,5 +105,5 @@ def spread_text(spread: objects.RankSpread) -> str:
         f"{r['communication_us'] / 1e3:.2f} in communication ({r['wait_us'] / 1e3:.2f} waiting for other ranks)"
         for r in spread["ranks"]
     ]
-    last = f"slowest: rank {spread['slowest']}; own times are {spread['spread']:.1%} of a step apart; "
-    return "\n".join([*lines, last + f"ranks wait {spread['waiting_share']:.1%} of the step for each other"])
+    last = f"slowest: rank {spread['slowest']}; own times are {share(spread['spread'])} of a step apart; "
+    return "\n".join([*lines, last + f"ranks wait {share(spread['waiting_share'])} of the step for each other"])

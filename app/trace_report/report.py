@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
@@ -29,10 +30,12 @@ from app.trace_report.call_trees import call_trees_json
 from app.trace_report.called_from import MAX_CALLERS, called_from
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.launches_left import launches_left
+from app.trace_report.progress import Progress, Tell, packed_mb
 from app.trace_report.serving import serving
 from app.trace_report.speedup import with_actions
 from app.trace_report.step import IDLE_WORDS, critical_by_pace, graphs_json, host_times_json, rests, step_json
 from app.trace_report.timeline import timeline_json
+from app.units import percent
 from kernels.host import probe_host
 from kernels.measure.model import to_json
 from profiler.child.each import each
@@ -50,7 +53,7 @@ from profiler.trace.model import Trace
 from profiler.trace.read.source import Limits as ReadLimits
 
 if TYPE_CHECKING:
-    from profiler.region.mining.mine import MinedRegion, Mining
+    from profiler.region.mining.mine import MinedRegion, Mining, OnShare
     from profiler.trace.execution_trace import Execution
 
 log = logging.getLogger("tritonworthy.trace_report")
@@ -98,6 +101,7 @@ class Options(TypedDict, total=False):
     thresholds: Thresholds
     what_if: str | None
     limits: Limits
+    tell: Tell | None
 
 
 def report(path: str | Path, name: str, max_bytes: int | None = None, **options: Unpack[Options]) -> objects.TraceBody:
@@ -113,7 +117,7 @@ def whole_report(path: str | Path, name: str, max_bytes: int | None = None, **op
 def stages(
     path: str | Path, name: str, max_bytes: int | None = None, *, companion: Companion | None = None,
     execution: Companion | None = None, strict: bool = True, thresholds: Thresholds = DEFAULTS,
-    what_if: str | None = None, limits: Limits = REGION_LIMITS,
+    what_if: str | None = None, limits: Limits = REGION_LIMITS, tell: Tell | None = None,
 ) -> Iterator[Stage]:  # fmt: skip
     """Read, mine and advise: the parts first, then each region's advice as it comes, then the whole.
 
@@ -124,12 +128,14 @@ def stages(
     strict: raises TraceError as well where one of those cannot be read, or is of another run; else the trace is read
     without it, and a note of level "error" says why. thresholds: the rule's numbers. limits: of one region's advice.
     what_if: advise as if on this device of the table: observed times are carried over, the step's shares and waiting
-    stay as recorded, and what the step would take is not said. Raises DeviceUnknownError.
+    stay as recorded, and what the step would take is not said. Raises DeviceUnknownError. tell: is told how far it is.
     """
     probe = threading.Thread(target=probe_host, daemon=True)  # seconds, where nobody has told of the host
     probe.start()
     room = ReadLimits() if max_bytes is None else ReadLimits(max_bytes=max_bytes)
-    trace = read_trace(path, room)
+    progress = Progress(packed_mb(path), tell or (lambda *_: None))
+    progress.at("reading")
+    trace = read_trace(path, room, on_read=partial(progress.at, "reading"))
     _require_kernels(trace)
     if companion is not None:
         trace = lend(trace, companion, room, strict)
@@ -137,12 +143,15 @@ def stages(
     observed = None
     if execution is not None:
         trace, observed = observe(trace, execution, strict)
-    mining, lost = _mine(trace, observed)
+    progress.at("regions")
+    mining, lost = _mine(trace, observed, partial(progress.at, "regions"))
     if mining.joined_share is not None:
         trace = judge_join(trace, mining.joined_share, strict)
         if mining.joined_share == 0.0:
             mining, lost = _mine(trace)
-    called = called_from(path, room, trace, mining)
+    progress.at("callers")
+    called = called_from(path, room, trace, mining, partial(progress.at, "callers"))
+    progress.at("parts")
     mining, blockers = called.mining, called.blockers
     parts = step_parts(trace, mining.mined)
     target = choose_device(what_if, None)[0] if what_if else device
@@ -179,25 +188,29 @@ def stages(
         return _region(mining.regions[order[position]], inputs[position], target, thresholds)
 
     probe.join()
-    for position, made in each(advise_one, range(len(order)), limits):
+    progress.at("advice")
+    for done, (position, made) in enumerate(each(advise_one, range(len(order)), limits), 1):
         advised: RegionAdvised
         if isinstance(made, Failure):
             advised = {"notes": [region_failed.of_limit(regions[position]["name"], made, limits)]}
         else:
             advised = made
         regions[position] = {**regions[position], **advised}
+        progress.at("advice", done / len(order))
         yield Advised(position, regions[position])
     body = {**body, "regions": regions, "notes": region_failed.among(regions) + body["notes"]}
     yield Whole(with_actions(body) if target is device else {**body, "gain": None, "actions": []}, inputs)
 
 
-def _mine(trace: Trace, execution: Execution | None = None) -> tuple[Mining, list[Note]]:
+def _mine(
+    trace: Trace, execution: Execution | None = None, on_share: OnShare | None = None
+) -> tuple[Mining, list[Note]]:
     """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
     # Imports torch: not before the file is known to be a trace.
     from profiler.region.mining.mine import mine, without_regions
 
     try:
-        return mine(trace, execution=execution), []
+        return mine(trace, execution=execution, on_share=on_share), []
     except MemoryError:
         raise  # the trace is too large for this process, and whoever started it says so
     except Exception as fault:
@@ -316,7 +329,7 @@ def _idle_note(mining: Mining, parts: StepParts | None, thresholds: Thresholds) 
         return []
     mean = _busy_us(mining) / kernels
     message = (
-        f"the GPU works {_busy_us(mining) / step_us:.0%} of the step's {step_us / 1e3:.1f} ms; "
+        f"the GPU works {percent(_busy_us(mining) / step_us)} of the step's {step_us / 1e3:.1f} ms; "
         f"its {kernels:.0f} kernels take {mean:.1f} µs on average."
     )
     cause = "idle_launch_us" if mean < thresholds.short_kernel_us else "idle_host_us"

@@ -36,6 +36,11 @@ def test_share(value: float | None, shown: str) -> None:
     assert units.share(value) == shown
 
 
+@pytest.mark.parametrize(("value", "shown"), [(0.0, "0 %"), (0.256, "26 %"), (-0.1, "-10 %"), (1.0, "100 %")])
+def test_whole_percents_have_their_space(value: float, shown: str) -> None:
+    assert units.percent(value) == shown
+
+
 def test_span_says_one_number_where_both_ends_read_the_same() -> None:
     assert units.span({"low": 1.1, "high": 1.3}) == "1.10× to 1.30×"
     assert units.span({"low": 1.101, "high": 1.102}) == "1.10×"

@@ -11,7 +11,7 @@ from app.accuracy.drawing import REGRETS, TICKS, marks, tool_of
 from app.accuracy.score import SHARE
 from app.accuracy.totals import BAND, within
 from app.objects.accuracy import AccuracyFigures, ScoreFigures
-from app.units import ratio
+from app.units import percent, ratio
 from app.web.charts.figure import COLOURS, SEGMENTS, Chart, Figure, bar, chart, escape, symbol
 from app.web.charts.names import shorten_uniquely
 from app.web.labels import TOOL_LABELS
@@ -261,7 +261,7 @@ def accuracy_page(figures: AccuracyFigures) -> AccuracyPage:
         "claim_rows": table.claims(figures),
         "count_rows": count_reasons.rows(figures),
         "quantile_rows": quantile_rows(figures),
-        "quantile_names": [f"{q:.0%}" for q in QUANTILES],
+        "quantile_names": [percent(q) for q in QUANTILES],
         "calibration_chart": calibration_chart(figures),
         "regret_chart": regret_chart(figures),
         "distribution_chart": distribution_chart(figures),

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from app.units import percent
 from app.web.charts.figure import Chart, Figure
 
 WIDE, NARROW = 880.0, 380.0
@@ -245,7 +246,7 @@ def _grids(scales: dict[str, Scale], layout: Figure, box: tuple[float, float, fl
             across = next(s for n, s in scales.items() if n[0] == "x")
             last = math.inf
             for at, text in ticks(scale, axis):
-                label = f"{float(text):.0%}" if axis.get("tickformat") == ".0%" else text
+                label = percent(float(text)) if axis.get("tickformat") == ".0%" else text
                 parts.append(_line(left, at, across.end, at, "grid"))
                 if last - at >= 12:
                     parts.append(_text(left - 8, at + 4, label, "end", "tick"))
@@ -340,6 +341,8 @@ def _told(trace: Figure, at: int) -> Markup:
     def value(match: re.Match[str]) -> str:
         given = trace.get(match[1], "")
         one = given if isinstance(given, str) else given[at]
+        if match[2] == ".0%":
+            return percent(float(one))
         return format(one, match[2]) if match[2] else str(one)
 
     template = trace.get("hovertemplate") or ""

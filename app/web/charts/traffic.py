@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.objects.cost import Cost, Count
+from app.units import percent
 from app.web.charts.plotly import total_bytes
 from app.web.long_lists import heaviest
 
@@ -206,4 +207,4 @@ def summarize(panels: Sequence[Panel]) -> str:
     if saved < 0.005:
         return "Fusing saves next to no bytes here."
     times = before.bytes / after.bytes if after.bytes else math.inf
-    return f"Fusing moves {saved:.0%} fewer bytes: 1/{times:.1f} of what goes through memory now.".replace("%", " %")
+    return f"Fusing moves {percent(saved)} fewer bytes: 1/{times:.1f} of what goes through memory now."

@@ -28,7 +28,13 @@ from app.web.server.csv_response import csv_response
 from app.web.server.json_response import JSONAnswer
 from app.web.templating import is_fragment, render
 from app.web.views.oracle_line import describe_oracle, newly_asked
-from app.web.views.reading import ADVISING, describe_progress, has_parts, newly_advised
+from app.web.views.reading import (
+    ADVISING,
+    describe_progress,
+    describe_trace_progress,
+    has_parts,
+    newly_advised,
+)
 from app.web.views.region_csv import COLUMNS, region_rows
 from app.web.views.region_list import ListedRegion, View, parse_view, write_query
 from app.web.views.trace.ranks import RankRow, rank_section
@@ -78,8 +84,12 @@ def trace(request: Request, trace_id: str) -> Response:
         return render(template, context, request=request, headers=headers)
     page = _page(request, stored, view)
     context = {**page}
-    if reading and not page["parts"]:
-        context["progress"] = describe_progress(state_of(request).store.reading(trace_id) or NOTHING_YET)
+    if reading:
+        now = state_of(request).store.reading(trace_id) or NOTHING_YET
+        # Of what it shows: rows that have come since are news.
+        context["progress"] = (
+            describe_trace_progress(stored, now["fraction"]) if page["parts"] else describe_progress(now)
+        )
     return render("trace.html", context, request=request)
 
 
@@ -148,12 +158,14 @@ def _read_on(request: Request, trace_id: str, shown: str, waiting: Sequence[str]
     context: dict[str, object] = {
         "trace": {"id": trace_id},
         "progress": progress,
-        "said": not shown.startswith(ADVISING),
+        "said": progress["state"].partition("-")[0] != shown.partition("-")[0],
     }
     if not now["parts"]:
         pass
     elif not shown.startswith(ADVISING):
-        context |= {**_page(request, _find_trace(request, trace_id), view), "whole": True}
+        stored = _find_trace(request, trace_id)
+        told = {"progress": describe_trace_progress(stored, now["fraction"]), "whole": True}
+        context |= {**_page(request, stored, view), **told}
     elif view.tool or view.evidence:
         # Advice decides what is listed.
         stored = _find_trace(request, trace_id)
@@ -164,7 +176,8 @@ def _read_on(request: Request, trace_id: str, shown: str, waiting: Sequence[str]
 
 
 NOTHING_YET: TraceProgress = {
-    "status": "reading", "ahead": None, "parts": False, "step_time_us": None, "regions": 0, "advised": [],
+    "status": "reading", "ahead": None, "stage": "", "fraction": None, "parts": False, "step_time_us": None,
+    "regions": 0, "advised": [],
 }  # fmt: skip
 
 

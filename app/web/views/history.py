@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from app.objects.job import HistoryEntry
 from app.storage.history import KINDS, SORTS, Wanted
-from app.units import duration, span
+from app.units import duration, share, span
 from app.web.labels import OUTCOME_LABELS, format_time
 from app.web.server.csv_response import Cell
 from app.web.views.trace.step import RESOURCES
@@ -77,7 +77,7 @@ def _row(item: HistoryEntry) -> HistoryRow:
     }
     if finding and finding["critical"]:
         resource = RESOURCES.get(finding["critical"], finding["critical"])
-        row["bottleneck"] = f"{resource[:1].upper()}{resource[1:]}, {finding['share'] or 0.0:.0%} of the step"
+        row["bottleneck"] = f"{resource[:1].upper()}{resource[1:]}, {share(finding['share'] or 0.0)} of the step"
     if finding and finding["saves_us"]:
         saves = finding["saves_us"]
         of_step = f" of {duration(finding['step_time_us'])}" if finding["step_time_us"] else ""

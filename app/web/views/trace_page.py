@@ -26,7 +26,7 @@ from app.web.views.trace.notes import BlockerRow, blocker_rows, page_notes
 from app.web.views.trace.ranks import RankSection, rank_section
 from app.web.views.trace.regions import AnyTrace, RegionsSection, page_address, region_links, region_names, regions_part
 from app.web.views.trace.step import SpeedupSection, StepSection, speedup_section, step_section
-from app.web.views.trace_actions import ActionSection, action_section
+from app.web.views.trace_actions import ActionSection, action_section, expected_rows
 from app.web.views.trace_tabs import Tab, trace_tabs
 
 COMPANION_WORDS = {"beside": "the trace", "execution_trace": "the execution trace"}
@@ -63,7 +63,7 @@ class TracePage(
     """Context of partials/trace/body.html.
 
     parts: what is there of the trace can be shown, without the advice on all regions while it is read. rests_on_words:
-    what its predictions rest on, in sentences.
+    what its predictions rest on, in sentences; expected_rows: of the list of what to do, while it is read.
     """
 
     trace: AnyTrace
@@ -81,6 +81,7 @@ class TracePage(
     advice_height: int
     speedup: SpeedupSection
     to_do: ActionSection
+    expected_rows: int
     rests_on_words: str
     companions: list[Companion]
 
@@ -147,6 +148,7 @@ def trace_page(
         "advice_height": ADVICE_HEIGHT + plotly.step_height(rows),
         "speedup": speedup_section(trace),
         "to_do": action_section(trace, _by_key(trace, links), _by_key(trace, names)),
+        "expected_rows": expected_rows(trace) if reading else 0,
         "rests_on_words": rests_on_words(trace.get("regions") or ()),
         "companions": [
             {"what": words, "name": companions[field]}

@@ -8,7 +8,7 @@ about those is below, measured against execution traces.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from profiler.region.mining.dataflow import SIZED, TYPED, swaps_last
@@ -67,11 +67,16 @@ class _Operand:
     sig: Sig
 
 
-def infer(units: Sequence[Unit]) -> Edges:
-    """Edges among the forward units of one thread, in order. An operand without an edge comes from outside the step."""
+def infer(units: Sequence[Unit], on_units: Callable[[int], None] | None = None) -> Edges:
+    """Edges among the forward units of one thread, in order. An operand without an edge comes from outside the step.
+
+    on_units: is told how many it has come to.
+    """
     walk = _Walk(units)
     for at in range(len(units)):
         walk.visit(at)
+        if on_units is not None:
+            on_units(at + 1)
     return Edges(walk.sources, walk.outside, guesses=walk.guesses)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 
 from profiler.region.language.text import MAX_SIZES
@@ -27,6 +28,9 @@ from profiler.trace.analyze.gpu_utilization import Shares, shares
 from profiler.trace.analyze.steps import kernel_busy_us, step_time_us
 from profiler.trace.execution_trace import Execution
 from profiler.trace.model import NONE, Step, Trace
+
+OnShare = Callable[[float], None]
+"""Is told, again and again, which share of a piece of work is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +135,15 @@ REMEDIES = {
 }
 
 
-def mine(trace: Trace, step: Step | None = None, execution: Execution | None = None) -> Mining:
+def mine(
+    trace: Trace, step: Step | None = None, execution: Execution | None = None, on_share: OnShare | None = None
+) -> Mining:
     """The regions of `step`; by default of those that `chosen_steps` gives: the middle ones, or all where sizes differ.
 
     execution: an execution trace of the same run; makes exact which operand is which value, and gives strings,
-    overloads and lists that the trace lacks. What of the steps it does not hold is inferred as without it.
+    overloads and lists that the trace lacks. What of the steps it does not hold is inferred as without it. on_share: is
+    told which share of what takes longest is done: of the operations, how many have been asked where their operands are
+    from.
 
     Every kernel of the mined steps is in exactly one region or one rest. Raises nothing for what a trace holds; a trace
     without steps gives an empty Mining.
@@ -147,14 +155,15 @@ def mine(trace: Trace, step: Step | None = None, execution: Execution | None = N
     unlinked: list[int] = []
     joined = []
     handed = accumulations(trace)
-    for one in chosen:
+    for place, one in enumerate(chosen):
         step_units = collect_units(trace, one)
         unlinked += step_units.unlinked
         edges = None
         if execution is not None:
             joined.append(joined_share(trace, step_units.units, execution))
             edges = join(trace, step_units.units, execution)
-        calls += _calls(trace, step_units, edges, gradients_of(trace, one, handed))
+        of_step = partial(_tell_of_step, on_share, place, len(chosen)) if on_share is not None else None
+        calls += _calls(trace, step_units, edges, gradients_of(trace, one, handed), of_step)
     count, step_time = len(chosen), _step_time_us(trace, chosen)
     collective = [c for c in calls if c.part.kind == "communication"]
     regions = _regions(trace, [c for c in calls if c.part.kind != "communication"], count, step_time)
@@ -206,7 +215,13 @@ class _Call:
     forward: Part | None = None
 
 
-def _calls(trace: Trace, step_units: Units, edges: Edges | None, gradients: Gradients) -> list[_Call]:
+def _tell_of_step(on_share: OnShare, place: int, steps: int, share: float) -> None:
+    on_share((place + share) / steps)
+
+
+def _calls(
+    trace: Trace, step_units: Units, edges: Edges | None, gradients: Gradients, on_share: OnShare | None
+) -> list[_Call]:
     threads: dict[int, list[Unit]] = defaultdict(list)
     for unit in step_units.units:
         if not unit.backward:
@@ -215,7 +230,7 @@ def _calls(trace: Trace, step_units: Units, edges: Edges | None, gradients: Grad
     calls = []
     step_parts = partition(trace, step_units)  # completes the units' arguments, so before the edges
     graphs = [] if edges is None else [graph_of(step_units.units, edges)]
-    graphs.append(graph_of(step_units.units, _infer(threads.values(), step_parts)))
+    graphs.append(graph_of(step_units.units, _infer(threads.values(), step_parts, on_share)))
     owner = {u.op: part for part in step_parts if not part.units[0].backward for u in part.units}
     for part in step_parts:
         forward = _forward(part, graphs, owner)
@@ -251,10 +266,17 @@ def _forward(part: Part, graphs: Sequence[Graph], owner: Mapping[int, Part]) -> 
     return None
 
 
-def _infer(threads: Iterable[Sequence[Unit]], step_parts: Sequence[Part]) -> Edges:
+def _infer(threads: Iterable[Sequence[Unit]], step_parts: Sequence[Part], on_share: OnShare | None) -> Edges:
     """Edges of the forward threads, and of backward parts that are one operation or a loop: chains are not inferred."""
     chains = [*threads, *(p.units for p in step_parts if p.units[0].backward and (p.period or len(p.units) == 1))]
-    inferred = [infer(chain) for chain in chains]
+    lengths = [len(chain) for chain in chains]
+    of = max(1, sum(lengths))
+
+    def tell(before: int, units: int) -> None:
+        if on_share is not None:
+            on_share((before + units) / of)
+
+    inferred = [infer(chain, partial(tell, sum(lengths[:i]))) for i, chain in enumerate(chains)]
     return Edges(
         {slot: source for edges in inferred for slot, source in edges.sources.items()},
         {slot: key for edges in inferred for slot, key in edges.outside.items()},

@@ -21,7 +21,7 @@ import msgspec
 from profiler.trace.model import Trace
 from profiler.trace.read.columns import FRAMES, OPS
 from profiler.trace.read.events import AnyEvent, Event
-from profiler.trace.read.source import Limits, Source
+from profiler.trace.read.source import Limits, OnRead, Source
 from profiler.trace.read.stream import EventStream
 
 _FRAME = re.compile(r"^(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.+)$")
@@ -56,11 +56,12 @@ NO_FRAME = Frame("", "", float("nan"), None, ())
 
 
 def open_frames(
-    path: Path | str, trace: Trace, instants: Sequence[Instant], limits: Limits = Limits()  # noqa: B008 (frozen)
+    path: Path | str, trace: Trace, instants: Sequence[Instant], limits: Limits = Limits(), *,  # noqa: B008 (frozen)
+    on_read: OnRead | None = None,
 ) -> list[Frame]:  # fmt: skip
     """For each instant the innermost call that is open; NO_FRAME where none is.
 
-    Raises what read_trace raises.
+    on_read: as of read_trace, which raises what this raises.
     """
     answers = [NO_FRAME] * len(instants)
     if not (trace.has_stacks or trace.has_call_stacks) or not instants:
@@ -82,6 +83,8 @@ def open_frames(
                 first, end = bisect_left(asked.at_us, start), bisect_right(asked.at_us, start + event.dur)
                 if first < end:
                     asked.open.append((start, -event.dur, first, end, names.setdefault(name, name)))
+            if on_read is not None:
+                on_read(source.share_read)
     for thread_instants in by_thread.values():
         thread_instants.answer(answers, calls=trace.has_call_stacks)
     return answers

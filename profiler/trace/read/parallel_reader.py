@@ -27,7 +27,7 @@ from profiler.trace.read.columns import Columns, Tables, Thread
 from profiler.trace.read.events import Header
 from profiler.trace.read.limits import Limits, check_events
 from profiler.trace.read.segment import MisfitError, Segments
-from profiler.trace.read.source import Source
+from profiler.trace.read.source import OnRead, Source
 from profiler.trace.read.stream import EventStream
 
 SEGMENT_BYTES = 4 * 1024 * 1024
@@ -117,22 +117,23 @@ def pays(path: Path, processes: int | None) -> bool:
 
 
 def read_in_two(
-    path: Path, limits: Limits, segment_bytes: int = SEGMENT_BYTES
+    path: Path, limits: Limits, segment_bytes: int = SEGMENT_BYTES, *, on_read: OnRead | None = None
 ) -> tuple[Columns, Header, int, bool, Damage] | None:
     """(columns, header, events dropped, truncated, damage), or None where the file must be read in one piece.
 
-    Raises what EventStream raises.
+    on_read: is told how far this process is in the file; the other is no more than a segment away. Raises what
+    EventStream raises.
     """
     size = max(segment_bytes, limits.max_bytes // _TOKENS + 1)
     try:
         with tempfile.TemporaryFile() as own_parts, tempfile.TemporaryFile() as helper_parts:
-            return _read(path, limits, size, own_parts, helper_parts)
+            return _read(path, limits, size, own_parts, helper_parts, on_read)
     except (MisfitError, OSError):
         return None  # one process needs no room for parts, and says what else is wrong
 
 
 def _read(
-    path: Path, limits: Limits, size: int, own_parts: IO[bytes], helper_parts: IO[bytes]
+    path: Path, limits: Limits, size: int, own_parts: IO[bytes], helper_parts: IO[bytes], on_read: OnRead | None
 ) -> tuple[Columns, Header, int, bool, Damage] | None:
     reading, writing = os.pipe()
     try:
@@ -144,7 +145,8 @@ def _read(
                 with Source(path, limits) as source:
                     tables = Tables()
                     claims = _claim_segments(reading, first=True)
-                    places = _write_parts(_read_segments(Segments(source, size), claims, tables, limits), own_parts)
+                    parts = _read_segments(Segments(source, size), claims, tables, limits)
+                    places = _write_parts(_telling(parts, source, on_read), own_parts)
                 shares = [_share(_texts(tables, places), own_parts), _receive(helper, helper_parts)]
                 columns, header, truncated, damage = _merge(shares)
                 return columns, header, 0, truncated, damage
@@ -270,6 +272,14 @@ def _read_segments(segments: Segments, numbers: Iterable[int], tables: Tables, l
         )
         if segment.is_last:
             return
+
+
+def _telling(parts: Iterable[Part], source: Source, on_read: OnRead | None) -> Iterator[Part]:
+    """The parts; after each it is told how much of the file has been read."""
+    for part in parts:
+        if on_read is not None:
+            on_read(source.share_read)
+        yield part
 
 
 def _write_parts(parts: Iterable[Part], file: IO[bytes]) -> list[Place]:

@@ -11,11 +11,14 @@ from profiler.trace.read.columns import Columns
 from profiler.trace.read.events import Header
 from profiler.trace.read.limits import Limits, check_events
 from profiler.trace.read.parallel_reader import pays, read_in_two
-from profiler.trace.read.source import Source
+from profiler.trace.read.source import OnRead, Source
 from profiler.trace.read.stream import EventStream
 
 
-def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | None = None) -> Trace:  # noqa: B008 (frozen)
+def read_trace(
+    path: Path | str, limits: Limits = Limits(), processes: int | None = None, *,  # noqa: B008 (frozen)
+    on_read: OnRead | None = None,
+) -> Trace:  # fmt: skip
     """Reads a Chrome trace as torch.profiler writes it: JSON, plain, gzip or in a tar, whole, damaged or truncated.
 
     Columns of more than 400,000 rows lie in temporary files (see mmap_columns), 60 bytes for each operator; so memory
@@ -23,12 +26,15 @@ def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | Non
     time. A recording lists all operators first, then launches and kernels: none can be left out before the end, all are
     kept. A large file is read by two processes where there are two cores; processes=1 forbids it.
 
+    on_read: is told of the file's bytes, after each batch of events; where a file turns out to be for one process
+    alone, once more from 0.
+
     What is missing or was repaired is in `notes`; a trace without kernels is no error. Raises TraceError for a file
     that is not a trace or is beyond the limits, OSError where the file cannot be opened.
     """
     path = Path(path)
-    halves = read_in_two(path, limits) if pays(path, processes) else None
-    columns, header, dropped, truncated, damage = halves or _read_alone(path, limits)
+    halves = read_in_two(path, limits, on_read=on_read) if pays(path, processes) else None
+    columns, header, dropped, truncated, damage = halves or _read_alone(path, limits, on_read)
     check_events(columns.events, limits)
     if columns.events and not columns.is_trace:
         raise TraceError(
@@ -39,7 +45,7 @@ def read_trace(path: Path | str, limits: Limits = Limits(), processes: int | Non
     return assemble(columns, header, dropped, truncated, damage)
 
 
-def _read_alone(path: Path, limits: Limits) -> tuple[Columns, Header, int, bool, Damage]:
+def _read_alone(path: Path, limits: Limits, on_read: OnRead | None) -> tuple[Columns, Header, int, bool, Damage]:
     """(columns, header, events dropped, truncated, damage)."""
     columns = Columns()
     with Source(path, limits) as source:
@@ -47,6 +53,8 @@ def _read_alone(path: Path, limits: Limits) -> tuple[Columns, Header, int, bool,
         for batch in stream:
             columns.add(batch)
             check_events(columns.events, limits)
+            if on_read is not None:
+                on_read(source.share_read)
         damage = source.damage
     truncated = stream.truncated or (stream.unclosed and not stream.bare)
     return columns, stream.header, stream.dropped, truncated, damage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +13,10 @@ from profiler.trace.read.archive import Member, is_tar
 from profiler.trace.read.gunzip import GZIP, Gunzip
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
 
-__all__ = ["Limits", "Reader", "Source", "foreign"]
+__all__ = ["Limits", "OnRead", "Reader", "Source", "foreign"]
+
+OnRead = Callable[[float], None]
+"""Is told, again and again, which share of a file's bytes has been read."""
 
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive", "Unpack it and give the .json or .json.gz inside."),
@@ -71,6 +75,7 @@ class Source:
     def __init__(self, path: Path, limits: Limits) -> None:
         self._limits = limits
         self._file = path.open("rb")
+        self._size = max(1, path.stat().st_size)
         self._read_bytes = 0
         try:
             file = _File(self._file)
@@ -100,6 +105,11 @@ class Source:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
+
+    @property
+    def share_read(self) -> float:
+        """Of the file's bytes, how many have been read, from 0 to 1."""
+        return min(1.0, self._on_disk.read_bytes / self._size)
 
     @property
     def truncated(self) -> bool:

@@ -13,7 +13,7 @@ from app.objects.kernel import Finding, Kernel, Machine, OwnMachines, SourceLine
 from app.objects.oracle import OracleKernel
 from app.objects.region import RegionBody
 from app.requests.kernel_code import keys
-from app.units import amount, count, plain
+from app.units import amount, count, percent, plain
 from app.web.charts.names import id_of
 from app.web.views.region.predicted_kernels import KIND_WORDS, ModePrediction, describe_lines, oracle_section
 from kernels.kernel_listing_model import Own, Part
@@ -188,7 +188,7 @@ def _facts(machine: Machine, tallies: Sequence[Tally]) -> list[tuple[str, str, s
         ("Shared memory", amount(machine["shared_bytes"]), "a block"),
         (
             "Occupancy",
-            "–" if occupancy is None else f"{occupancy:.0%}".replace("%", " %"),
+            "–" if occupancy is None else percent(occupancy),
             _describe_residence(machine),
         ),
         ("Loads", widths("global load", "asynchronous copy"), "a thread at a time"),

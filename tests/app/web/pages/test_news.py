@@ -16,7 +16,8 @@ from app.web.pages import news
 from app.web.pages.news import until_parts
 
 READING: TraceProgress = {
-    "status": "reading", "ahead": None, "parts": False, "step_time_us": None, "regions": 0, "advised": [],
+    "status": "reading", "ahead": None, "stage": "", "fraction": None, "parts": False, "step_time_us": None,
+    "regions": 0, "advised": [],
 }  # fmt: skip
 PARTS: TraceProgress = {**READING, "parts": True, "step_time_us": 5.0, "regions": 3}
 READY: TraceProgress = {**PARTS, "status": "ready", "advised": [0, 1, 2]}
