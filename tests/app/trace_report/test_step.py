@@ -71,6 +71,14 @@ def test_the_page_shows_parts_spread_critical_resource_and_idle_without_a_script
     assert "GPU idle" not in names
 
 
+def test_what_is_only_to_be_recorded_anew_has_no_bottleneck() -> None:
+    answer = reported("kineto_docs_before_fix.json")
+    assert {action["tool"] for action in answer["actions"]} == {"record"}
+    assert step_section(answer)["resource"] == "not known"
+    known = reported(EAGER)
+    assert step_section(known)["because"] == known["critical"]["because"]
+
+
 def test_of_two_unequal_steps_every_figure_is_of_their_mean() -> None:
     """217 and 183 µs: the shorter alone is the best case, and no figure is of it."""
     answer = reported("tl_moe_01_many_experts_few_tokens.json.gz")

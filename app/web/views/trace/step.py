@@ -151,14 +151,30 @@ def step_section(trace: AnyTrace) -> StepSection:
     critical = trace.get("critical")
     return {
         "part_rows": rows,
-        "resource": RESOURCES.get(critical["resource"], critical["resource"]) if critical else None,
-        "because": critical["because"] if critical else "",
+        **_bottleneck(trace),
         "times": _describe_times(trace),
         "step_name": _name_step(trace),
         "step_source": SOURCES.get(trace.get("step_source") or "", ""),
         "graphs": trace.get("graphs") or [],
         "pause": f"{PAUSE_US:.0f} µs",
     }
+
+
+class Bottleneck(TypedDict):
+    """What the step waits for; None where it is not told."""
+
+    resource: str | None
+    because: str
+
+
+def _bottleneck(trace: AnyTrace) -> Bottleneck:
+    """None where all that there is to do is to record the step anew: what was recorded has no figures to go by."""
+    critical, made = trace.get("critical"), trace.get("actions")
+    if not critical:
+        return {"resource": None, "because": ""}
+    if made and all(action["tool"] == "record" for action in made):
+        return {"resource": "not known", "because": "what was recorded is no whole step: its times say nothing of one"}
+    return {"resource": RESOURCES.get(critical["resource"], critical["resource"]), "because": critical["because"]}
 
 
 def speedup_section(trace: AnyTrace) -> SpeedupSection:

@@ -269,3 +269,13 @@ def test_a_wait_of_which_only_a_bound_is_known_is_not_said_to_be_predicted() -> 
     assert "if change 1 ends half of the wait" in header and "predicted" not in header
     assert "Change 2 alone" in page[page.index('id="gain"') :]
     assert "after all changes, predicted" in rendered(stored("gpt2_train_autocast_eager_stack.json.gz"))
+
+
+def test_a_change_that_may_save_nothing_says_so_beside_its_time() -> None:
+    trace = stored("llama_decode_bf16_eager.json.gz")
+    first = trace["actions"][0]
+    assert first["step_time_us"]["high"] == pytest.approx(trace["step_time_us"])
+    assert "at best, no gain at worst" in " ".join(Figures(rendered(trace)).text.split())
+    sure = stored("handrolled_blocks_bf16_eager.json.gz")
+    assert sure["actions"][0]["step_time_us"]["high"] < 0.9 * sure["step_time_us"]
+    assert "no gain at worst" not in Figures(rendered(sure)).text
