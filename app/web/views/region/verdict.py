@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from app.advice.case import label_of
+from app.analysis.device_choice import CHOSEN
 from app.objects.advice import Advice
 from app.objects.common import Range
 from app.objects.evidence import Figures
@@ -55,7 +56,8 @@ class Section(TypedDict):
     advice before the measurement, which is record. now, then: bars of what runs now and of what is advised. left:
     candidates that the chart has no room for; end_us: where its axis ends. floor_us: None where wall times decide.
     step: how many times as fast following it makes the step, by the trace's action where there is one; step_predicted:
-    that figure rests on the prediction although the region was measured.
+    that figure rests on the prediction although the region was measured. notes: the advice's; of a measurement, which
+    names its device, none about whose figures a prediction has.
     """
 
     advice: Advice
@@ -75,6 +77,7 @@ class Section(TypedDict):
     floor_us: float | None
     step: Range | None
     step_predicted: bool
+    notes: list[str]
     why: list[str]
     criteria: list[CriteriaOfTool]
 
@@ -116,6 +119,7 @@ def verdict_section(
         "by_wall": by_wall,
         "bars": shown,
         "left": len(bars) - len(shown),
+        "notes": [note for note in advice.get("notes") or () if measured is None or CHOSEN not in note],
         "now": now,
         "then": then,
         "end_us": max([*(b["high_us"] for b in shown), floor_us or 0.0], default=0.0),

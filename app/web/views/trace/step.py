@@ -148,7 +148,6 @@ def step_section(trace: AnyTrace) -> StepSection:
         for field, name, kind, when in PARTS
         if parts[field] > 0.0
     ]
-    critical = trace.get("critical")
     return {
         "part_rows": rows,
         **_bottleneck(trace),

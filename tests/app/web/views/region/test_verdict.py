@@ -59,6 +59,24 @@ def test_any_other_record_leaves_the_prediction_and_no_measured_time_stands_next
     assert "measured on" not in page(region, record)
 
 
+def test_whose_figures_a_prediction_has_is_not_said_beside_a_measurement() -> None:
+    region = samples.region("a")
+    kept = "the first call compiles"
+    chosen = "no device was named and this host has no GPU: estimates are for NVIDIA H200"
+    region["advice"]["notes"] = [kept, chosen]
+    predicted, known = verdict_section(region, None), verdict_section(region, measured())
+    assert predicted is not None and predicted["notes"] == [kept, chosen]
+    assert known is not None and known["notes"] == [kept]
+    assert "estimates are for" not in page(region, measured())
+
+
+def test_a_range_of_one_figure_is_not_told_twice() -> None:
+    region = samples.region("a")
+    assert "(" in page(region, None).partition("from-to-factor")[2].partition("</span></span>")[0]
+    region["advice"]["region_speedup"] = {"low": 1.221, "mid": 1.222, "high": 1.223}
+    assert "(" not in page(region, None).partition("from-to-factor")[2].partition("</span>")[0]
+
+
 def test_what_was_measured_but_not_of_the_advised_candidate_does_not_speak_for_it() -> None:
     """Triton was advised and no kernel of it ran: eager and torch.compile alone are no headline."""
     region = samples.region("a", "triton")
