@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import msgspec
 
 from profiler.program.model import Program, ProgramError
 from profiler.program.process import Answer
-from profiler.program.record import record
+from profiler.program.record import counted_flops, record
 from profiler.program.request import Request
 from profiler.program.sources import DTYPES, maker
 
@@ -32,7 +33,8 @@ def _answered(request: Request) -> Answer:
         return Answer(error=error.message, remedy=error.remedy)
     except MemoryError:
         return Answer(error="the program needs more memory than it may have")
-    return Answer(program=program)
+    flops = counted_flops(maker(request), training=request.training, dtype=dtype) if request.counted else 0
+    return Answer(program, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flops)
 
 
 if __name__ == "__main__":

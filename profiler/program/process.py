@@ -25,15 +25,25 @@ MOST_LOG = 2000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """program, or error with its remedy."""
+    """program, or error with its remedy. peak_bytes: of the process's memory, libraries included.
+    counted_flops: by torch, of a second run, where it was asked for."""
 
     program: Program | None = None
+    peak_bytes: int = 0
+    counted_flops: int = 0
     error: str = ""
     remedy: str = ""
 
 
 def record_in_process(request: Request, limits: Limits = LIMITS) -> Program:
-    """The program that the request names. What it prints goes to stderr. Raises ProgramError."""
+    """The program that the request names. Raises ProgramError."""
+    program = answered(request, limits).program
+    assert program is not None
+    return program
+
+
+def answered(request: Request, limits: Limits = LIMITS) -> Answer:
+    """The same with what recording took. Raises ProgramError."""
     with TemporaryDirectory(prefix="tritonworthy-") as folder:
         asked, answer = Path(folder) / "request.json", Path(folder) / "answer"
         asked.write_bytes(msgspec.json.encode(request))
@@ -56,7 +66,7 @@ def record_in_process(request: Request, limits: Limits = LIMITS) -> Program:
         told = msgspec.msgpack.decode(answer.read_bytes(), type=Answer)
     if told.program is None:
         raise ProgramError(told.error, told.remedy)
-    return told.program
+    return told
 
 
 def _environment() -> dict[str, str]:

@@ -17,6 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import FlopCounterMode
 
 from profiler.program.events import calls_of
 from profiler.program.frames import line_of
@@ -78,6 +79,22 @@ def record(
             if package in sys.modules
         ),
     )
+
+
+def counted_flops(make: Callable[[], Workload], *, training: bool, dtype: torch.dtype | None, capability: int = 9) -> int:
+    """torch's own count of the matrix units' work in the same step; 0 where the step does not run to its end."""
+    recorder = Recorder(chosen_on(capability))
+    with _without_memory(capability, recorder):
+        workload = _moved(make(), dtype)
+        if isinstance(workload.function, torch.nn.Module):
+            workload.function.train(training)
+        with FlopCounterMode(display=False) as counter:
+            try:
+                with recorder:
+                    _step(workload, training)
+            except Exception:
+                return 0
+    return int(counter.get_total_flops())
 
 
 def _profiled(workload: Workload, recorder: Recorder, training: bool) -> tuple[tuple[Call, ...], list[Gap]]:

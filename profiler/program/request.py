@@ -12,7 +12,8 @@ TYPES = ("bf16", "f16", "f32")
 class Request:
     """source: `model.py:make_model`, `hf:CONFIG.json` or the path of a definition. sizes: of a definition's axes.
 
-    dtype: one of TYPES, None as the program has it. capability: as `record` takes it.
+    dtype: one of TYPES, None as the program has it. capability: as `record` takes it. counted: torch counts the
+    FLOPs of the same step for itself.
     """
 
     source: str
@@ -22,3 +23,4 @@ class Request:
     sequence: int = 1024
     sizes: Mapping[str, int] | None = None
     capability: int = 9
+    counted: bool = False
