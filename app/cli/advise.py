@@ -107,7 +107,7 @@ def _advise_program(arguments: argparse.Namespace) -> int:
         with _finish_by_oracle(arguments) as finish:
             trace = finish(whole)
     if arguments.brief:
-        print_brief(trace_brief(trace, arguments.file))
+        print_brief(trace_brief(trace, arguments.file[0]))
     else:
         print_answer(trace, trace_text, as_json=arguments.json)
     return OK

@@ -314,7 +314,25 @@ def trace_json(
         "compute_capability": ".".join(map(str, trace.capability)) if trace.capability else None,
         "compile_obstacles": [blocker_json(o) for o in blockers],
         "regions": regions,
+        "origin": origin_json(trace),
     }  # fmt: skip
+
+
+def origin_json(trace: Trace) -> objects.Origin | None:
+    """What a predicted trace is from; None for a recorded one."""
+    told = trace.predicted
+    if told is None:
+        return None
+    return {
+        "kind": "module",
+        "name": told.name,
+        "device": told.device,
+        "training": told.training,
+        "parameters": told.parameters,
+        "weights_bytes": told.weights_bytes,
+        "known_share": told.known_share,
+        "gaps": [{"what": what, "where": where, "ends": ends} for what, where, ends in told.gaps],
+    }
 
 
 CUSTOM = "custom operation"

@@ -48,13 +48,14 @@ def record(
     capability: major compute capability of the GPU whose choices are taken. Raises ProgramError.
     """
     recorder = Recorder(chosen_on(capability))
-    with _without_memory(capability, recorder):
+    with _without_memory(capability, recorder) as devices:
         try:
             workload = make()
         except ProgramError:
             raise
         except Exception as fault:
             raise ProgramError(f"{line_of(fault) or name}: {_said(fault)}") from fault
+        devices.building = False
         workload = _moved(workload, dtype)
         module = workload.function if isinstance(workload.function, torch.nn.Module) else None
         if module is not None:
@@ -84,8 +85,10 @@ def record(
 def counted_flops(make: Callable[[], Workload], *, training: bool, dtype: torch.dtype | None, capability: int = 9) -> int:
     """torch's own count of the matrix units' work in the same step; 0 where the step does not run to its end."""
     recorder = Recorder(chosen_on(capability))
-    with _without_memory(capability, recorder):
-        workload = _moved(make(), dtype)
+    with _without_memory(capability, recorder) as devices:
+        made = make()
+        devices.building = False
+        workload = _moved(made, dtype)
         if isinstance(workload.function, torch.nn.Module):
             workload.function.train(training)
         with FlopCounterMode(display=False) as counter:
@@ -155,15 +158,20 @@ def _moved(workload: Workload, dtype: torch.dtype | None) -> Workload:
     return Workload(moved(workload.function), tree_map(moved, list(workload.args)), tree_map(moved, dict(workload.kwargs)))
 
 
+COUNTED = frozenset({torch.tensor, torch.arange, torch.linspace})
+"""While a module is built their values are known: its layers are counted by them."""
+
+
 class _ToMeta(TorchFunctionMode):
     """A GPU that the program names is the meta device; where it moves something to the processor it stays where it is.
 
-    What it makes on the processor by name stays there: transformers counts its layers' rates so.
+    What it makes on the processor by name stays there: transformers counts its layers' rates so. building: the module
+    is not built yet.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.recorder = recorder
+        self.building = True
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -174,6 +182,8 @@ class _ToMeta(TorchFunctionMode):
         if func is torch.Tensor.cpu:
             return args[0]
         moves = func is torch.Tensor.to
+        if self.building and func in COUNTED and "device" not in kwargs:
+            kwargs["device"] = "cpu"
         if "device" in kwargs:
             kwargs["device"] = _device(kwargs["device"], moves)
         return func(*(_device(a, moves) for a in args), **kwargs)
@@ -188,7 +198,7 @@ def _device(value: Any, moves: bool) -> Any:
 
 
 @contextmanager
-def _without_memory(capability: int, recorder: Recorder) -> Iterator[None]:
+def _without_memory(capability: int, recorder: Recorder) -> Iterator[_ToMeta]:
     """Where what is made has no memory, and a GPU seems to be there."""
     cuda = {
         "is_available": lambda: True,
@@ -208,8 +218,7 @@ def _without_memory(capability: int, recorder: Recorder) -> Iterator[None]:
         stack.enter_context(gpu_choices(recorder.chosen))
         stack.enter_context(_without_triton(recorder))
         stack.enter_context(torch.device("meta"))
-        stack.enter_context(_ToMeta(recorder))
-        yield
+        yield stack.enter_context(_ToMeta())
 
 
 @contextmanager

@@ -129,6 +129,8 @@ def _of_config(request: Request) -> Workload:
         )
     try:
         config = transformers.AutoConfig.for_model(kind, **values)
+        if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+            config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
         named = values.get("dtype") or values.get("torch_dtype")
         dtype = DTYPES.get(request.dtype or str(named), torch.bfloat16)
         model = _model_of(transformers, config, dtype)
