@@ -63,7 +63,10 @@ def is_program(name: str) -> bool:
 
 @contextmanager
 def predicted_trace(arguments: argparse.Namespace, source: str) -> Iterator[Path]:
-    """The file of the trace that is predicted for the program: where --save says, else one that goes. Raises InputError."""
+    """The file of the trace that is predicted for the program: where --save says, else one that is removed.
+
+    Raises InputError.
+    """
     from app.analysis.device_choice import choose_device
     from app.program.service import capability_of, write_predicted
     from profiler.program.model import ProgramError

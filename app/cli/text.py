@@ -83,8 +83,9 @@ def step_text(trace: Trace | TraceBody) -> str:
         f"{times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, {times['count']} measured, "
         f"{times['left_out']} left out"
     )
+    told = origin_words(origin) if origin else spread
     return (
-        f"step: {wall / 1e3:.2f} ms ({origin_words(origin) if origin else spread}); GPU idle {parts['idle_share'] or 0.0:.1%}"
+        f"step: {wall / 1e3:.2f} ms ({told}); GPU idle {parts['idle_share'] or 0.0:.1%}"
         f"{' (' + idle + ')' if idle else ''}; {critical['because']}"
     )
 

@@ -17,6 +17,8 @@ KERNEL = "predicted:"
 """Before the operation's name: which kernel a library takes is not known."""
 INSIDE_US = 1.0
 """Of a call that only makes others, before the first and behind the last."""
+BETWEEN_US = 0.01
+"""Between what ends and what begins: at one time they would nest by chance."""
 REACHES_GPU_US = 3.0
 """From the end of a launch to the kernel's start on an idle GPU."""
 MARK = "tritonworthyProgram"
@@ -39,6 +41,8 @@ class Event(TypedDict, total=False):
 
 
 class GapJson(TypedDict):
+    """As `model.Gap`."""
+
     what: str
     where: str
     ends: bool
@@ -73,6 +77,7 @@ def trace_of(program: Program, prices: Prices, device: Device) -> Json:
 
 
 def mark_of(program: Program, prices: Prices, device: Device) -> MarkJson:
+    """What the header says of it."""
     return {
         "name": program.name,
         "device": device.name,
@@ -134,10 +139,10 @@ class _Layout:
             left = self.open.pop()
             name = self.program.frames[left.number]
             yield _event("python_function", name, THREAD, left.start_us, self.host_us - left.start_us)
+        self.host_us += BETWEEN_US
         for number in stack[same:]:
             self.open.append(_Open(number, self.host_us))
-        # What begins at the same time would nest by chance where it takes as long.
-        self.host_us += 0.01
+        self.host_us += BETWEEN_US
 
     def call(self, index: int, children: dict[int, list[int]]) -> Iterator[Event]:
         """The call with all that it makes; the host goes on behind it."""

@@ -15,7 +15,7 @@ from profiler.region.graph.cost import operation_cost
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """times_us: call -> µs, of calls that launch something. known: share of their time that the atlas has points for."""
+    """times_us: call -> µs, of calls that launch something. known: share of it that the atlas has points for."""
 
     times_us: dict[int, float]
     known: float

@@ -42,7 +42,14 @@ CONFIGS: Mapping[str, Mapping[str, object]] = {
 }  # fmt: skip
 """Sizes are those that transformers gives a type by default."""
 VISION = (
-    "resnet50", "efficientnet_b0", "mobilenet_v3_large", "densenet121", "convnext_tiny", "swin_t", "vit_b_16", "regnet_y_8gf",
+    "resnet50",
+    "efficientnet_b0",
+    "mobilenet_v3_large",
+    "densenet121",
+    "convnext_tiny",
+    "swin_t",
+    "vit_b_16",
+    "regnet_y_8gf",
 )
 BATCH, SEQUENCE = 8, 512
 SOURCE = """\
@@ -74,6 +81,7 @@ class Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Record them and write the file."""
     parser = argparse.ArgumentParser(description="record architectures")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--out", type=Path, default=RECORD)
@@ -97,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 VERSIONS = (
     "import json, torch, torchvision, transformers as t;"
-    "print(json.dumps({'torch': torch.__version__, 'torchvision': torchvision.__version__, 'transformers': t.__version__}))"
+    "print(json.dumps({m.__name__: m.__version__ for m in (torch, torchvision, t)}))"
 )
 
 

@@ -73,9 +73,7 @@ class Stacks:
 
 def is_users(file: str) -> bool:
     """Whether a file is neither torch's, Python's own nor this package's. Installed libraries count as the user's."""
-    return not file.startswith((TORCH, OURS, "<")) and not (
-        file.startswith(STANDARD) and not file.startswith(ROOTS)
-    )
+    return not file.startswith((TORCH, OURS, "<")) and not (file.startswith(STANDARD) and not file.startswith(ROOTS))
 
 
 def short(file: str) -> str:

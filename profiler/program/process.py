@@ -58,7 +58,9 @@ def answered(request: Request, limits: Limits = LIMITS) -> Answer:
                 kill_tree(process)
             if status is None:
                 process.wait(UNKILLABLE_S)
-                raise ProgramError(f"{request.source}: not recorded after {limits.timeout_s:.0f} s", "Record a shorter step.")
+                raise ProgramError(
+                    f"{request.source}: not recorded after {limits.timeout_s:.0f} s", "Record a shorter step."
+                )
             if status != 0 or not answer.is_file():
                 raise ProgramError(f"{request.source}: {_ended(status, limits)}", _last(log))
         finally:
@@ -79,7 +81,9 @@ def _environment() -> dict[str, str]:
 def _ended(status: int, limits: Limits) -> str:
     if over_cpu(status):
         return f"it used {limits.cpu_s:.0f} s of processor time and was stopped"
-    return f"the process that recorded it ended with signal {-status}" if status < 0 else f"it ended with status {status}"
+    return (
+        f"the process that recorded it ended with signal {-status}" if status < 0 else f"it ended with status {status}"
+    )
 
 
 def _last(log: int) -> str:

@@ -1,4 +1,4 @@
-"""A module and its inputs -> the operations of one step. Runs the user's Python: in a process of its own (`process`)."""
+"""A module and its inputs -> the operations of one step. Runs the user's Python: in its own process (`process`)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def record(
     )
 
 
-def counted_flops(make: Callable[[], Workload], *, training: bool, dtype: torch.dtype | None, capability: int = 9) -> int:
+def counted_flops(
+    make: Callable[[], Workload], *, training: bool, dtype: torch.dtype | None, capability: int = 9
+) -> int:
     """torch's own count of the matrix units' work in the same step; 0 where the step does not run to its end."""
     recorder = Recorder(chosen_on(capability))
     with _without_memory(capability, recorder) as devices:
@@ -155,7 +157,9 @@ def _moved(workload: Workload, dtype: torch.dtype | None) -> Workload:
         made = value.detach().to(device="meta", dtype=dtype if floating else value.dtype)
         return made.requires_grad_(value.requires_grad)
 
-    return Workload(moved(workload.function), tree_map(moved, list(workload.args)), tree_map(moved, dict(workload.kwargs)))
+    return Workload(
+        moved(workload.function), tree_map(moved, list(workload.args)), tree_map(moved, dict(workload.kwargs))
+    )
 
 
 COUNTED = frozenset({torch.tensor, torch.arange, torch.linspace})

@@ -1,8 +1,9 @@
-"""What the command line names -> what one step runs: a function of a Python file, a transformers config, a definition."""
+"""What the command line names -> what one step runs: a function of a file, a transformers config, a definition."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import json
@@ -116,7 +117,7 @@ def _of_config(request: Request) -> Workload:
     values = _read_json(path)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     try:
-        import transformers
+        transformers: Any = importlib.import_module("transformers")
     except ImportError:
         raise ProgramError("transformers is not installed", "pip install transformers") from None
     kind = values.pop("model_type", None)
@@ -144,7 +145,8 @@ def _model_of(transformers: Any, config: Any, dtype: torch.dtype) -> torch.nn.Mo
     for name in getattr(config, "architectures", None) or ():
         made = getattr(transformers, str(name), None)
         if isinstance(made, type) and issubclass(made, transformers.PreTrainedModel):
-            return made._from_config(config, dtype=dtype)  # type: ignore[no-any-return]
+            chosen: Any = made
+            return chosen._from_config(config, dtype=dtype)  # type: ignore[no-any-return]
     for auto in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForImageClassification", "AutoModel"):
         if type(config) in getattr(transformers, auto)._model_mapping:
             return getattr(transformers, auto).from_config(config, dtype=dtype)  # type: ignore[no-any-return]

@@ -32,13 +32,13 @@ def chosen_on(capability: int) -> Chosen:
 def gpu_choices(chosen: Chosen) -> Iterator[None]:
     """Within it these operations on the meta device call that. Where autograd is off altogether, as in
     torch.inference_mode, torch does not ask here: the recorder does."""
-    library = torch.library.Library("aten", "IMPL")  # noqa: TOR901 (gone when the block ends)
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for operation, function in chosen.items():
-        library.impl(operation, function, "AutogradMeta")
+        library.impl(operation, function, "AutogradMeta")  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        library._destroy()
+        library._destroy()  # type: ignore[no-untyped-call]
 
 
 def fused_attention(

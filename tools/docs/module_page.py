@@ -19,15 +19,19 @@ def table(record: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     whole = [r for r in rows if not r["failure"]]
     shares = [r["flops_share"] for r in whole if r["flops_share"] is not None]
+    slowest = max(r["seconds"] for r in whole)
     largest = max(whole, key=lambda r: r["peak_mb"])
     head = (
         f"{len(rows)} runs of {len({r['name'] for r in rows})} architectures, recorded on {record['date']} on a CPU "
         f"({versions}; batch {record['batch']}, sequence {record['sequence']}, 224 x 224 images): {len(whole)} whole, "
-        f"{median(shares):.1%} of torch's own count of FLOPs in the median, at most {max(r['seconds'] for r in whole):g} s "
+        f"{median(shares):.1%} of torch's own count of FLOPs in the median, at most {slowest:g} s "
         f"and {largest['peak_mb']:,} MB ({largest['name']}). torch's counter has no grouped matrix products, which are "
         "the experts' (above 100 %), and counts each group of a grouped convolution's backward as the whole one (below)."
     )
-    lines = ["| architecture | step | operations | launches | FLOPs of torch's count | s | MB | |", "|-|-|-:|-:|-:|-:|-:|-|"]
+    lines = [
+        "| architecture | step | operations | launches | FLOPs of torch's count | s | MB | |",
+        "|-|-|-:|-:|-:|-:|-:|-|",
+    ]
     for r in rows:
         share = "" if r["flops_share"] is None else f"{r['flops_share']:.1%}"
         told = r["failure"] or "; ".join(r["gaps"])
@@ -46,6 +50,7 @@ def page(text: str, record: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    """Write it."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
 

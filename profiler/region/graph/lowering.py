@@ -278,9 +278,7 @@ def tensor_of(value: torch.Tensor, storages: dict[int, int]) -> Tensor:
     )
 
 
-def operation_of(
-    node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], rename: Mapping[str, str]
-) -> Operation:
+def operation_of(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], rename: Mapping[str, str]) -> Operation:
     """A call as data, of a node whose meta, and whose operands', have the tensors. rename: of its operands' names."""
     sources = node.all_input_nodes
     target = str(node.target)

@@ -1,4 +1,4 @@
-"""What would break: a program that never ends, that needs more than the machine has, that returns what it should not."""
+"""What would break: a program that never ends, that is larger than the machine, that returns what it should not."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from profiler.child.limits import GIB, Limits
 from profiler.program.model import ProgramError
-from profiler.program.process import answered, record_in_process
+from profiler.program.process import LIMITS, answered, record_in_process
 from profiler.program.request import Request
 
 PROGRAMS = Path(__file__).with_name("programs.py")
 
 
 def said(source: str, limits: Limits | None = None, **options: object) -> str:
+    request = Request(source, **options)  # type: ignore[arg-type]
     with pytest.raises(ProgramError) as caught:
-        request = Request(source, **options)  # type: ignore[arg-type]
-        record_in_process(request, limits) if limits else record_in_process(request)
+        record_in_process(request, limits or LIMITS)
     return f"{caught.value.message} {caught.value.remedy}"
 
 

@@ -26,7 +26,7 @@ def recorded(make: Callable[[], tuple[Any, torch.Tensor]], *, training: bool = F
     return record("program", workload, training=training)
 
 
-def test_flops_are_those_that_torch_counts_of_a_run_with_memory() -> None:
+def test_flops_of_matrix_products_are_those_that_torch_counts_of_a_run_with_memory() -> None:
     for training in (False, True):
         module, x = programs.blocks()
         with FlopCounterMode(display=False) as counter:
@@ -35,11 +35,9 @@ def test_flops_are_those_that_torch_counts_of_a_run_with_memory() -> None:
             if training:
                 result.sum().backward()
         program = recorded(programs.blocks, training=training)
-        flops = sum(
-            c.operation.flops for c in program.calls if c.operation and c.operation.kind in op_kinds.MATRIX_KINDS
-        )
-        # torch counts the scores of causal attention whole, as the record does
-        assert abs(flops / counter.get_total_flops() - 1) < 0.02, training
+        products = sum(c.operation.flops for c in program.calls if c.operation and c.operation.kind == op_kinds.GEMM)
+        seen = counter.get_flop_counts()["Global"]
+        assert products == seen[torch.ops.aten.addmm] + seen.get(torch.ops.aten.mm, 0), training
 
 
 def test_outermost_operations_are_those_that_the_profiler_sees_in_a_run_with_memory() -> None:
