@@ -1,5 +1,5 @@
 """Records 30 architectures of transformers and torchvision on the CPU, forward and with backward, into
-tests/records/architectures.json: what share of their FLOPs is recorded, seconds, peak memory, and what fails.
+tests/records/architectures.json (those named anew, the others' rows stay): what share of their FLOPs is recorded, seconds, peak memory, and what fails.
 
     python -m benchmarks.program.architectures [NAME ...]
 
@@ -95,9 +95,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             for training in (False, True)
         ]
     versions = json.loads(subprocess.run([sys.executable, "-c", VERSIONS], capture_output=True, check=True).stdout)
+    if arguments.names and arguments.out.is_file():  # the others' rows stay
+        anew = {(r.name, r.training): asdict(r) for r in rows}
+        before = json.loads(arguments.out.read_text(encoding="utf-8"))["rows"]
+        every = [anew.get((r["name"], r["training"]), r) for r in before]
+    else:
+        every = [asdict(r) for r in rows]
     record = {
         "date": datetime.now(UTC).date().isoformat(), "python": platform.python_version(), "versions": versions,
-        "batch": BATCH, "sequence": SEQUENCE, "rows": [asdict(r) for r in rows],
+        "batch": BATCH, "sequence": SEQUENCE, "rows": every,
     }  # fmt: skip
     arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -90,7 +90,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return torch.empty((args[0].numel(), args[0].dim()), dtype=torch.int64, device="meta")
         if func is aten.masked_select.default:
             self.gap("the result's size depends on values (masked_select); assumed that all are true")
-            size = torch.broadcast_tensors(args[0], args[1])[0].numel()
+            size = torch.empty_like(args[0] * args[1]).numel()
             return torch.empty((size,), dtype=args[0].dtype, device="meta")
         if func in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
             args = (args[0], self._as_positions(args[1]), *args[2:])
