@@ -1,5 +1,7 @@
-"""Records 30 architectures of transformers and torchvision on the CPU, forward and with backward, into
-tests/records/architectures.json (those named anew, the others' rows stay): what share of their FLOPs is recorded, seconds, peak memory, and what fails.
+"""Records 30 architectures of transformers and torchvision on the CPU, forward and with backward.
+
+What share of their FLOPs is recorded, seconds, peak memory and what fails, into tests/records/architectures.json. Where
+some are named, the rows of the others stay.
 
     python -m benchmarks.program.architectures [NAME ...]
 
