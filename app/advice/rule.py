@@ -172,7 +172,8 @@ def _observed_range(workload: Workload) -> Range | None:
 def share_of_step(facts: RegionFacts, workload: Workload, current: Range | None) -> tuple[float | None, str]:
     """(share, where it is from): given, or the region's time times its calls over the step's; None where unknown."""
     if workload.share_of_step is not None:
-        return workload.share_of_step, "measured" if workload.observed else "given"
+        source = "predicted" if facts.share_predicted else "measured"
+        return workload.share_of_step, source if workload.observed else "given"
     if workload.step_time_us and current is not None:
         calls = sum(b.calls_per_step for b in workload.bindings)
         return min(1.0, current.mid * calls / workload.step_time_us), "from its estimated time and the step's"

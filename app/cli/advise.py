@@ -1,4 +1,5 @@
-"""tritonworthy advise: advice on every part of a trace, or on a region's text, on one device or on all of the table.
+"""tritonworthy advise: advice on every part of a trace, of a program that is predicted, or on a region's text, on one
+device or on all of the table.
 
 Exit status: 0 done; 1 the input is wrong.
 """
@@ -26,6 +27,7 @@ from app.cli.inputs import (
 )
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
+from app.cli.program import is_program, predicted_trace, program_options
 from app.cli.streams import print_answer, print_brief
 from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
 from app.objects.common import Range
@@ -51,7 +53,8 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         nargs="+",
         help="a trace (.json, .json.gz), the traces of several ranks (also as one .tar, .tar.gz or .zip), a region's"
-        " text, or - for stdin",
+        " text, or - for stdin; or a program: model.py:FUNCTION, which returns (module, inputs), hf:CONFIG.json, or a"
+        " definition.json",
     )
     advise.add_argument(
         "--companion",
@@ -68,6 +71,7 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="what ExecutionTraceObserver wrote in the same run (.json, .json.gz): which operand is which value",
     )
     workload_options(advise)
+    program_options(advise)
     advise.add_argument(
         "--oracle",
         choices=("auto", "off"),
@@ -87,8 +91,26 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _advise(arguments: argparse.Namespace) -> int:
     if arguments.brief and (arguments.json or arguments.device == ALL):
         raise InputError("--brief goes without --json, and with one device")
+    if len(arguments.file) == 1 and is_program(arguments.file[0]):
+        return _advise_program(arguments)
     with unpacked([Path(file) for file in arguments.file]) as files:
         return advise_files(arguments, files)
+
+
+def _advise_program(arguments: argparse.Namespace) -> int:
+    """As of a trace, for the device that it is predicted for."""
+    if arguments.companion is not None or arguments.execution_trace is not None:
+        raise InputError("--companion and --execution-trace go with a trace")
+    check_device(arguments.device)
+    with predicted_trace(arguments, arguments.file[0]) as path:
+        whole = read_whole_trace(path)
+        with _finish_by_oracle(arguments) as finish:
+            trace = finish(whole)
+    if arguments.brief:
+        print_brief(trace_brief(trace, arguments.file[0]))
+    else:
+        print_answer(trace, trace_text, as_json=arguments.json)
+    return OK
 
 
 def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:

@@ -20,7 +20,9 @@ def workload_options(parser: argparse.ArgumentParser) -> None:
     """How the region is used, and for which device."""
     parser.add_argument("--share", type=share, metavar="0..1", help="share of the step that the region takes")
     parser.add_argument("--step-time-us", type=step_time_us, metavar="US", help="time of one step, in µs")
-    parser.add_argument("--device", help="device to predict for, such as H200; advise: or all; validate: or cpu")
+    parser.add_argument(
+        "--device", "--device-name", help="device to predict for, such as H200; advise: or all; validate: or cpu"
+    )
     parser.add_argument("--objective", choices=("time", "memory"), default="time")
     parser.add_argument("--json", action="store_true", help="print the API's object")
 

@@ -11,7 +11,7 @@ from app.objects.advice import Advice, WorthInstalling
 from app.objects.evidence import Figures
 from app.objects.kernel_verdict import ValidationWithKernel, Verdict
 from app.objects.region import AdviceAnswer, Region, RegionBody
-from app.objects.trace import Action, OracleProgress, Trace, TraceBody
+from app.objects.trace import Action, OracleProgress, Origin, Trace, TraceBody
 from app.trace_report.actions.listed import followed_words, place, saving_words, with_alternatives
 from app.trace_report.launches_left import list_names
 from app.trace_report.rests_on import rests_on_words
@@ -59,10 +59,16 @@ def ranks_text(reports: RankReports) -> str:
     return "\n".join(lines).strip()
 
 
+def origin_words(origin: Origin) -> str:
+    """What a predicted trace is, in words."""
+    return f"from the module, predicted for {origin['device']}"
+
+
 def step_text(trace: Trace | TraceBody) -> str:
     """A step's time, the steps' spread, why the GPU idles in it and its bottleneck, in one line; "" where they are
     unknown."""
     times, parts, critical = trace.get("step_times"), trace.get("step_parts"), trace.get("critical")
+    origin = trace.get("origin")
     if not times or not parts or not critical:
         return ""
     wall = parts["wall_us"]
@@ -73,9 +79,13 @@ def step_text(trace: Trace | TraceBody) -> str:
         (parts["idle_device_us"], "queued"),
     )
     idle = ", ".join(f"{words} {time_us / wall:.1%}" for time_us, words in waits if time_us)
+    spread = (
+        f"{times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, {times['count']} measured, "
+        f"{times['left_out']} left out"
+    )
+    told = origin_words(origin) if origin else spread
     return (
-        f"step: {wall / 1e3:.2f} ms ({times['low_us'] / 1e3:.2f} to {times['high_us'] / 1e3:.2f}, "
-        f"{times['count']} measured, {times['left_out']} left out); GPU idle {parts['idle_share'] or 0.0:.1%}"
+        f"step: {wall / 1e3:.2f} ms ({told}); GPU idle {parts['idle_share'] or 0.0:.1%}"
         f"{' (' + idle + ')' if idle else ''}; {critical['because']}"
     )
 

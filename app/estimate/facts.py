@@ -227,7 +227,9 @@ class RegionFacts:
     attention_density: share of its attention's scores that any call has to look at, half in causal order. sdpa:
     operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that moves. obstacles:
     what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows.
-    prediction, recompiles: the oracle's answers, None where it was not asked or had none. compiled_total: the
+    share_predicted:
+    the step is predicted and nobody recorded it. prediction, recompiles: the oracle's answers, None where it was not
+    asked or had none. compiled_total: the
     prediction's kernels and calls at the heaviest binding, priced by the device's atlas. packages_known: what is
     installed is known, or taken to be what this host has, so that nothing else is advised; the widget asks of no host.
     """
@@ -277,6 +279,7 @@ class RegionFacts:
     obstacles: tuple[CompileBlocker, ...] = ()
     kernel_names: tuple[str, ...] = ()
     library_call: str = ""
+    share_predicted: bool = False
 
     @property
     def cost(self) -> Cost | None:

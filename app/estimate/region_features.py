@@ -38,7 +38,7 @@ ADDED = frozenset({op_kinds.POINTWISE, op_kinds.GATHER})
 def shape_facts(graph: Graph, cost: Cost, groups: Sequence[Group] = (), calls: float = 1.0) -> ShapeFacts:
     """The region at the graph's binding: sizes of every operation and kernel. groups: `fusion.groups(graph)`."""
     after = backward(graph)
-    operations = tuple(_operation(o, o.name in after) for o in graph.operations if o.kind not in IDLE)
+    operations = tuple(operation_facts(o, o.name in after) for o in graph.operations if o.kind not in IDLE)
     by_name = {o.name: o for o in operations}
     roots = roots_of(graph)
     space = tuple(
@@ -70,7 +70,7 @@ def region_facts(
 ) -> RegionFacts:
     """Facts of a lowered region. `more` sets any other field by name: what the trace knows of its step."""
     real = [o for o in graph.operations if o.kind not in IDLE]
-    gemms = [g for g in (_operation(o) for o in real) if g.kind == op_kinds.GEMM]
+    gemms = [g for g in (operation_facts(o) for o in real) if g.kind == op_kinds.GEMM]
     present = frozenset(o.kind for o in real)
     counted: dict[str, Any] = {
         "name": graph.region.name,
@@ -163,7 +163,8 @@ def _readers(graph: Graph, name: str) -> list[str]:
     return readers
 
 
-def _operation(operation: Operation, after: bool = False) -> OperationFacts:
+def operation_facts(operation: Operation, after: bool = False) -> OperationFacts:
+    """What its time depends on. after: it is of the backward pass."""
     tensors = (*operation.reads, *operation.writes)
     elements = max((t.elements for t in tensors), default=1)
     written = max((t.elements for t in operation.writes), default=1)

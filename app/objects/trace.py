@@ -325,6 +325,31 @@ class Serving(TypedDict):
     single_share: float
 
 
+class Gap(TypedDict):
+    """What the record of a program assumes or says nothing of, and the line that it is about. ends: nothing behind it
+    was recorded."""
+
+    what: str
+    where: str
+    ends: bool
+
+
+class Origin(TypedDict):
+    """Of a trace that was predicted from a module and that nobody recorded: all its times are predictions.
+
+    known_share: of its kernels' time, what the device's atlas has points for.
+    """
+
+    kind: Literal["module"]
+    name: str
+    device: str
+    training: bool
+    parameters: int
+    weights_bytes: int
+    known_share: float
+    gaps: list[Gap]
+
+
 class TraceFigures(TypedDict):
     """What a trace says apart from its regions. The figures that may be null are so until its parts are known.
 
@@ -333,6 +358,7 @@ class TraceFigures(TypedDict):
     companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
     host_times: what the host does while the GPU waits for it, the longest first. compute_capability: of an NVIDIA GPU.
     serving: of a step without a backward pass; null where no shape tells.
+    origin: of what is predicted from a module; null for a recorded trace.
     """
 
     name: str
@@ -370,6 +396,7 @@ class TraceFigures(TypedDict):
     where: NotRequired[Breakdown | None]
     timeline: NotRequired[Timeline | None]
     call_trees: NotRequired[CallTrees | None]
+    origin: NotRequired[Origin | None]
 
 
 class OracleProgress(TypedDict):

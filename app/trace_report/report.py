@@ -181,7 +181,10 @@ def stages(
     body["call_trees"] = call_trees_json(trace, called, owner)
     classes = optimizer_classes(trace)
     steady = parts is None or not tells_nothing(parts.wall_us, shown_pace["launches"], body["host_times"])
-    inputs = tuple(_inputs(mining, mining.regions[i], device, stops[i], target, classes, steady) for i in order)
+    foretold = trace.predicted is not None
+    inputs = tuple(
+        _inputs(mining, mining.regions[i], device, stops[i], target, classes, steady, foretold) for i in order
+    )
     yield Parts({**body, "gain": None, "actions": []}, inputs)
 
     def advise_one(position: int) -> RegionAdvised:
@@ -314,7 +317,25 @@ def trace_json(
         "compute_capability": ".".join(map(str, trace.capability)) if trace.capability else None,
         "compile_obstacles": [blocker_json(o) for o in blockers],
         "regions": regions,
+        "origin": origin_json(trace),
     }  # fmt: skip
+
+
+def origin_json(trace: Trace) -> objects.Origin | None:
+    """What a predicted trace is from; None for a recorded one."""
+    told = trace.predicted
+    if told is None:
+        return None
+    return {
+        "kind": "module",
+        "name": told.name,
+        "device": told.device,
+        "training": told.training,
+        "parameters": told.parameters,
+        "weights_bytes": told.weights_bytes,
+        "known_share": told.known_share,
+        "gaps": [{"what": what, "where": where, "ends": ends} for what, where, ends in told.gaps],
+    }
 
 
 CUSTOM = "custom operation"
@@ -354,10 +375,11 @@ def _busy_us(mining: Mining) -> float:
 
 def _inputs(
     mining: Mining, mined: MinedRegion, device: Device, blockers: tuple[CompileBlocker, ...], target: Device,
-    classes: tuple[str, ...], steady: bool,
+    classes: tuple[str, ...], steady: bool, foretold: bool = False,
 ) -> AdviceInputs:  # fmt: skip
     """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for;
-    classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts."""
+    classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts; foretold:
+    the step is predicted, not recorded."""
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
@@ -377,6 +399,7 @@ def _inputs(
             obstacles=blockers,
             library_call=_library_call(mined.title),
             kernel_names=kept_names(mined.kernel_names),
+            share_predicted=True if foretold else None,
         ),
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         target=None if target is device else target.name,

@@ -123,6 +123,20 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a trace was predicted from that nobody recorded. known_share: of its kernels' time, what the device's atlas
+    has points for. gaps: what the record of the program assumes or says nothing of, in words with their line."""
+
+    name: str
+    device: str
+    training: bool
+    parameters: int
+    weights_bytes: int
+    known_share: float
+    gaps: tuple[tuple[str, str, bool], ...]  # what, where, and whether nothing behind it was recorded
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One torch.profiler file, as read."""
 
@@ -153,6 +167,7 @@ class Trace:
     damage: Damage = Damage.NONE  # of the gzip file, which was read to its end all the same
     has_call_stacks: bool = False  # operations have a "Call stack": the lines of the calls, where has_stacks has frames
     device_told_by: str = ""  # what the device was known by, where not by its name
+    predicted: Predicted | None = None  # from a program; None for what a profiler recorded
 
     @property
     def kernel_time_us(self) -> float:

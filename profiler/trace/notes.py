@@ -71,6 +71,7 @@ def trace_notes(trace: Trace, external_disagreement: tuple[int, int] = (0, 0)) -
         *_steps(trace),
         *_stacks(trace),
         *_device(trace),
+        *_predicted(trace),
         *_external(*external_disagreement),
         *_communication(trace),
         *_origins(trace),
@@ -210,6 +211,23 @@ def _device(trace: Trace) -> Iterator[Note]:
             f"The trace does not name its GPU in a way that says which it is. It is taken for an {trace.device}, "
             f"{trace.device_told_by}.",
         )
+
+
+def _predicted(trace: Trace) -> Iterator[Note]:
+    told = trace.predicted
+    if told is None:
+        return
+    yield Note(
+        "predicted",
+        "info",
+        f"From the module, predicted for {told.device}: nothing of it was measured. The device's atlas has points for "
+        f"{told.known_share:.0%} of the kernels' time.",
+        "Record a trace of the real run before a decision that costs days.",
+    )
+    for what, where, ends in told.gaps:
+        place = f"{where}: " if where else ""
+        last = " Nothing behind it was recorded." if ends else ""
+        yield Note("not-recorded", "error" if ends else "warning", f"{place}{what}.{last}")
 
 
 def _external(differ: int, compared: int) -> Iterator[Note]:

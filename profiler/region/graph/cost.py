@@ -19,7 +19,7 @@ def cost(graph: Graph) -> Cost:
 
     Bytes are counted as if nothing stayed in L2: for tensors well beyond it, that is what reaches memory.
     """
-    operations = tuple(_operation(o) for o in graph.operations)
+    operations = tuple(operation_cost(o) for o in graph.operations)
     by_name = {o.name: o for o in operations}
     fused_groups = groups(graph)
     memory = _Memory(graph, fused_groups)
@@ -70,7 +70,8 @@ def traffic(operation: Operation) -> tuple[int, int]:
     return total(reads(operation)), total(writes(operation)) + eager_extra(operation)
 
 
-def _operation(operation: Operation) -> OperationCost:
+def operation_cost(operation: Operation) -> OperationCost:
+    """One operation on its own, as eager runs it."""
     read, written = traffic(operation)
     launches = 0 if nothing(operation) else 1
     return OperationCost(

@@ -236,16 +236,7 @@ def graph_of(
     storages: dict[int, int] = {}
 
     def tensor(value: torch.Tensor) -> Tensor:
-        key = storages.setdefault(value.untyped_storage()._cdata, len(storages))
-        return Tensor(
-            tuple(value.shape),
-            tuple(value.stride()),
-            DTYPE_NAMES.get(value.dtype, str(value.dtype)),
-            key,
-            addressed_bytes(value),
-            int(value.storage_offset()),
-            int(value.untyped_storage().nbytes()),
-        )
+        return tensor_of(value, storages)
 
     inputs: list[tuple[str, Tensor]] = []
     operations: list[Operation] = []
@@ -263,7 +254,7 @@ def graph_of(
             outputs = tuple(rename.get(r.name, r.name) for r in results)
             output_tensors = tuple(tensor(r.meta["val"]) for r in results)
         elif node.op == "call_function" and node.target is not operator.getitem:
-            operations.append(_operation(node, tensor, rename))
+            operations.append(operation_of(node, tensor, rename))
         elif node.op == "get_attr":
             constant = tensor(getattr(module, str(node.target)))
             operations.append(Operation(node.name, "constant", "constant", "constant", (), (), (constant,), 0, 0))
@@ -274,7 +265,21 @@ def graph_of(
     return Graph(region, binding, tuple(inputs), tuple(operations), outputs, output_tensors, module, built)
 
 
-def _operation(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], rename: Mapping[str, str]) -> Operation:
+def tensor_of(value: torch.Tensor, storages: dict[int, int]) -> Tensor:
+    """A tensor as data. storages: the numbers of the storages that were seen, which it adds to."""
+    return Tensor(
+        tuple(value.shape),
+        tuple(value.stride()),
+        DTYPE_NAMES.get(value.dtype, str(value.dtype)),
+        storages.setdefault(value.untyped_storage()._cdata, len(storages)),
+        addressed_bytes(value),
+        int(value.storage_offset()),
+        int(value.untyped_storage().nbytes()),
+    )
+
+
+def operation_of(node: torch.fx.Node, tensor: Callable[[torch.Tensor], Tensor], rename: Mapping[str, str]) -> Operation:
+    """A call as data, of a node whose meta, and whose operands', have the tensors. rename: of its operands' names."""
     sources = node.all_input_nodes
     target = str(node.target)
     values = [n.meta["val"] for n in sources]

@@ -23,6 +23,7 @@ from profiler.trace.model import (
     Longs,
     Memory,
     Ops,
+    Predicted,
     Trace,
 )
 from profiler.trace.notes import trace_notes
@@ -84,6 +85,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
         triton_files=columns.tables.triton_files,
         capability=_capability(header),
         damage=damage,
+        predicted=_predicted(header),
     )
     disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
     return replace(trace, notes=trace_notes(trace, disagreement))
@@ -312,6 +314,43 @@ def _capability(header: Header) -> tuple[int, int] | None:
     """Of the first GPU, where it is NVIDIA's by its warps of 32."""
     told = [_properties(properties) for properties in header.devices or ()][:1]
     return next((p.capability for p in told if p.warp_size == 32 and p.capability[0] > 0), None)
+
+
+MOST_GAPS = 50
+
+
+def _predicted(header: Header) -> Predicted | None:
+    """What the header says that the trace was predicted from; None for a recorded one. A value of another type than
+    is written is the empty one: a file may say anything."""
+    told = header.program
+    if not isinstance(told, dict):
+        return None
+
+    def text(value: object) -> str:
+        return value[:MOST_TEXT] if isinstance(value, str) else ""
+
+    def whole(key: str) -> int:
+        value = told.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+    known, gaps = told.get("known_share"), told.get("gaps")
+    return Predicted(
+        name=text(told.get("name")),
+        device=text(told.get("device")),
+        training=told.get("training") is True,
+        parameters=whole("parameters"),
+        weights_bytes=whole("weights_bytes"),
+        known_share=min(1.0, max(0.0, float(known))) if isinstance(known, int | float) else 0.0,
+        gaps=tuple(
+            (text(gap.get("what")), text(gap.get("where")), gap.get("ends") is True)
+            for gap in (gaps if isinstance(gaps, list) else [])[:MOST_GAPS]
+            if isinstance(gap, dict)
+        ),
+    )
+
+
+MOST_TEXT = 300
+"""Characters of a text in that header that are kept."""
 
 
 def _rank(header: Header) -> int | None:

@@ -94,6 +94,7 @@ class Header(msgspec.Struct, gc=False):
     record_shapes: object = None
     with_stack: object = None
     distributed: object = msgspec.field(default=None, name="distributedInfo")
+    program: object = msgspec.field(default=None, name="tritonworthyProgram")
 
     def or_else(self, after: Header) -> Header:
         """These keys, and those of `after` where one is missing."""
@@ -102,6 +103,7 @@ class Header(msgspec.Struct, gc=False):
             record_shapes=self.record_shapes if self.record_shapes is not None else after.record_shapes,
             with_stack=self.with_stack if self.with_stack is not None else after.with_stack,
             distributed=self.distributed if self.distributed is not None else after.distributed,
+            program=self.program if self.program is not None else after.program,
         )
 
 

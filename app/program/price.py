@@ -1,0 +1,41 @@
+"""µs of each operation of a recorded step on a device, by the same rules as eager's time of a region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.atlas.shipped import Launched, prices_of
+from app.estimate.eager_time import operation_us, weighed
+from app.estimate.rates import FITTED, Rates
+from app.estimate.region_features import operation_facts
+from profiler.hardware import Device
+from profiler.program.model import Program
+from profiler.region.graph.cost import operation_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """times_us: call -> µs, of calls that launch something. known: share of it that the atlas has points for."""
+
+    times_us: dict[int, float]
+    known: float
+
+
+def prices(program: Program, device: Device, rates: Rates = FITTED) -> Prices:
+    """Each operation behind the one before it, with what that left in L2."""
+    costs = {
+        index: cost
+        for index, call in enumerate(program.calls)
+        if call.operation is not None and (cost := operation_cost(call.operation)).launches
+    }
+    operations = {index: operation for index in costs if (operation := program.calls[index].operation) is not None}
+    known = prices_of(Launched(tuple(operations.values())), device, rates.scaled)
+    times_us, said_us = {}, 0.0
+    for index, operation in operations.items():
+        time_us = operation_us(costs[index], operation_facts(operation), device, rates)
+        if operation.name in known:
+            time_us = weighed(time_us, *known[operation.name])
+            said_us += time_us
+        times_us[index] = time_us
+    total_us = sum(times_us.values())
+    return Prices(times_us, said_us / total_us if total_us else 0.0)

@@ -1,0 +1,41 @@
+"""The process in which a user's program is built and recorded: a request in, a program or an error out, as files."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import msgspec
+
+from profiler.program.model import Program, ProgramError
+from profiler.program.process import Answer
+from profiler.program.record import counted_flops, record
+from profiler.program.request import Request
+from profiler.program.sources import DTYPES, maker
+
+
+def main(arguments: list[str]) -> int:
+    """arguments: the files of the request and of the answer."""
+    asked, answer = (Path(a) for a in arguments)
+    request = msgspec.json.decode(asked.read_bytes(), type=Request)
+    answer.write_bytes(msgspec.msgpack.encode(_answered(request)))
+    return 0
+
+
+def _answered(request: Request) -> Answer:
+    dtype = DTYPES[request.dtype] if request.dtype else None
+    try:
+        program: Program = record(
+            request.source, maker(request), training=request.training, dtype=dtype, capability=request.capability
+        )
+    except ProgramError as error:
+        return Answer(error=error.message, remedy=error.remedy)
+    except MemoryError:
+        return Answer(error="the program needs more memory than it may have")
+    flops = counted_flops(maker(request), training=request.training, dtype=dtype) if request.counted else 0
+    return Answer(program, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flops)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""Records a program in a process of its own, within limits: it runs the user's Python. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from profiler.child.limits import GIB, Limits, impose, over_cpu
+from profiler.child.process import Started, kill_tree
+from profiler.program.model import Program, ProgramError
+from profiler.program.request import Request
+
+LIMITS = Limits(timeout_s=300.0, memory_bytes=4 * GIB, cpu_s=600.0)
+"""A model of 80 layers takes seconds, and a few hundred MB."""
+UNKILLABLE_S = 10.0
+MOST_LOG = 2000
+"""Characters of what the process wrote that are repeated where it died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """program, or error with its remedy. peak_bytes: of the process's memory, libraries included.
+    counted_flops: by torch, of a second run, where it was asked for."""
+
+    program: Program | None = None
+    peak_bytes: int = 0
+    counted_flops: int = 0
+    error: str = ""
+    remedy: str = ""
+
+
+def record_in_process(request: Request, limits: Limits = LIMITS) -> Program:
+    """The program that the request names. Raises ProgramError."""
+    program = answered(request, limits).program
+    assert program is not None
+    return program
+
+
+def answered(request: Request, limits: Limits = LIMITS) -> Answer:
+    """The same with what recording took. Raises ProgramError."""
+    with TemporaryDirectory(prefix="tritonworthy-") as folder:
+        asked, answer = Path(folder) / "request.json", Path(folder) / "answer"
+        asked.write_bytes(msgspec.json.encode(request))
+        command = [sys.executable, "-m", "profiler.program.child", str(asked), str(answer)]
+        log = os.open(Path(folder) / "log", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            process = Started(command, stdin=subprocess.DEVNULL, answer=log, log=log, cwd=None, env=_environment())
+            impose(process.pid, limits)
+            try:
+                status = process.wait(limits.timeout_s)
+            finally:
+                kill_tree(process)
+            if status is None:
+                process.wait(UNKILLABLE_S)
+                raise ProgramError(
+                    f"{request.source}: not recorded after {limits.timeout_s:.0f} s", "Record a shorter step."
+                )
+            if status != 0 or not answer.is_file():
+                raise ProgramError(f"{request.source}: {_ended(status, limits)}", _last(log))
+        finally:
+            os.close(log)
+        told = msgspec.msgpack.decode(answer.read_bytes(), type=Answer)
+    if told.program is None:
+        raise ProgramError(told.error, told.remedy)
+    return told
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without a GPU, and with where this package is imported from."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _ended(status: int, limits: Limits) -> str:
+    if over_cpu(status):
+        return f"it used {limits.cpu_s:.0f} s of processor time and was stopped"
+    return (
+        f"the process that recorded it ended with signal {-status}" if status < 0 else f"it ended with status {status}"
+    )
+
+
+def _last(log: int) -> str:
+    """The end of what the process wrote."""
+    size = os.fstat(log).st_size
+    os.lseek(log, max(0, size - MOST_LOG), os.SEEK_SET)
+    return os.read(log, MOST_LOG).decode(errors="replace").strip()

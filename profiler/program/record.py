@@ -1,0 +1,256 @@
+"""A module and its inputs -> the operations of one step. Runs the user's Python: in its own process (`process`)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import FlopCounterMode
+
+from profiler.program.events import calls_of
+from profiler.program.frames import line_of
+from profiler.program.model import Call, Gap, Program, ProgramError
+from profiler.program.recorder import Recorder
+from profiler.program.stand_ins import chosen_on, gpu_choices
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one step runs: function(*args, **kwargs). parameters of a module among them learn where it trains."""
+
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+
+def record(
+    name: str,
+    make: Callable[[], Workload],
+    *,
+    training: bool = False,
+    dtype: torch.dtype | None = None,
+    capability: int = 9,
+) -> Program:
+    """make: builds the workload; runs where every tensor is without memory. dtype: of weights and floating inputs.
+
+    capability: major compute capability of the GPU whose choices are taken. Raises ProgramError.
+    """
+    recorder = Recorder(chosen_on(capability))
+    with _without_memory(capability, recorder) as devices:
+        try:
+            workload = make()
+        except ProgramError:
+            raise
+        except Exception as fault:
+            raise ProgramError(f"{line_of(fault) or name}: {_said(fault)}") from fault
+        devices.building = False
+        workload = _moved(workload, dtype)
+        module = workload.function if isinstance(workload.function, torch.nn.Module) else None
+        if module is not None:
+            module.train(training)
+        recorder.gaps.clear()
+        calls, gaps = _profiled(workload, recorder, training)
+    if not any(call.operation for call in calls):
+        raise ProgramError(f"{name}: no operation was recorded{': ' + gaps[-1].what if gaps else ''}")
+    weights = [] if module is None else [*module.parameters(), *module.buffers()]
+    return Program(
+        name=name,
+        calls=calls,
+        frames=tuple(recorder.stacks.names),
+        stacks=tuple(recorder.stacks.stacks),
+        gaps=(*recorder.gaps, *gaps),
+        training=training,
+        parameters=0 if module is None else sum(p.numel() for p in module.parameters()),
+        weights_bytes=sum(w.numel() * w.element_size() for w in weights),
+        versions=tuple(
+            (package, str(sys.modules[package].__version__))
+            for package in ("torch", "torchvision", "transformers")
+            if package in sys.modules
+        ),
+    )
+
+
+def counted_flops(
+    make: Callable[[], Workload], *, training: bool, dtype: torch.dtype | None, capability: int = 9
+) -> int:
+    """torch's own count of the matrix units' work in the same step; 0 where the step does not run to its end."""
+    recorder = Recorder(chosen_on(capability))
+    with _without_memory(capability, recorder) as devices:
+        made = make()
+        devices.building = False
+        workload = _moved(made, dtype)
+        if isinstance(workload.function, torch.nn.Module):
+            workload.function.train(training)
+        with FlopCounterMode(display=False) as counter:
+            try:
+                with recorder:
+                    _step(workload, training)
+            except Exception:
+                return 0
+    return int(counter.get_total_flops())
+
+
+def _profiled(workload: Workload, recorder: Recorder, training: bool) -> tuple[tuple[Call, ...], list[Gap]]:
+    """One step, as far as it comes."""
+    gaps: list[Gap] = []
+    with TemporaryDirectory(prefix="tritonworthy-") as folder:
+        file = Path(folder) / "events.json"
+        with _Quiet(), profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recording:
+            try:
+                with recorder:
+                    _step(workload, training)
+            except ProgramError:
+                raise
+            except Exception as fault:
+                gaps.append(Gap(_said(fault), line_of(fault), ends=True))
+            finally:
+                torch._C._autograd._enable_record_function(True)
+        recording.export_chrome_trace(str(file))
+        events = json.loads(file.read_bytes())["traceEvents"]
+    return calls_of(events, recorder.calls), gaps
+
+
+def _step(workload: Workload, training: bool) -> None:
+    """Forward, and backward from what the function returns: its loss, where it has one, else all its floats."""
+    if not training:
+        with torch.no_grad():
+            workload.function(*workload.args, **workload.kwargs)
+        return
+    result = workload.function(*workload.args, **workload.kwargs)
+    loss = getattr(result, "loss", None)
+    roots = [loss] if isinstance(loss, torch.Tensor) else [*_floats(result)]
+    roots = [r for r in roots if r.requires_grad]
+    if not roots:
+        raise ProgramError("nothing that it returns has a gradient", "Return what is trained on, or leave --training.")
+    with torch._C._DisableTorchDispatch():
+        upstream = [torch.empty_like(root) for root in roots]
+    torch.autograd.backward(roots, upstream)
+
+
+def _floats(value: Any) -> Iterator[torch.Tensor]:
+    """The floating tensors of what a module returned, dataclasses and mappings included."""
+    leaves = tree_leaves(dict(value) if isinstance(value, Mapping) else value)
+    yield from (leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
+
+
+def _moved(workload: Workload, dtype: torch.dtype | None) -> Workload:
+    """All on the meta device, in the type asked for."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.nn.Module):
+            return value.to(device="meta", dtype=dtype) if dtype is not None else value.to(device="meta")
+        if not isinstance(value, torch.Tensor):
+            return value
+        floating = value.is_floating_point() and dtype is not None
+        made = value.detach().to(device="meta", dtype=dtype if floating else value.dtype)
+        return made.requires_grad_(value.requires_grad)
+
+    return Workload(
+        moved(workload.function), tree_map(moved, list(workload.args)), tree_map(moved, dict(workload.kwargs))
+    )
+
+
+COUNTED = frozenset({torch.tensor, torch.arange, torch.linspace})
+"""While a module is built their values are known: its layers are counted by them."""
+
+
+class _ToMeta(TorchFunctionMode):
+    """A GPU that the program names is the meta device; where it moves something to the processor it stays where it is.
+
+    What it makes on the processor by name stays there: transformers counts its layers' rates so. building: the module
+    is not built yet.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.building = True
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0].to("meta")
+        if func is torch.Tensor.cpu:
+            return args[0]
+        moves = func is torch.Tensor.to
+        if self.building and func in COUNTED and "device" not in kwargs:
+            kwargs["device"] = "cpu"
+        if "device" in kwargs:
+            kwargs["device"] = _device(kwargs["device"], moves)
+        return func(*(_device(a, moves) for a in args), **kwargs)
+
+
+def _device(value: Any, moves: bool) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("meta") if value.type == "cuda" or (moves and value.type == "cpu") else value
+    if isinstance(value, str) and (value.partition(":")[0] == "cuda" or (moves and value == "cpu")):
+        return torch.device("meta")
+    return value
+
+
+@contextmanager
+def _without_memory(capability: int, recorder: Recorder) -> Iterator[_ToMeta]:
+    """Where what is made has no memory, and a GPU seems to be there."""
+    cuda = {
+        "is_available": lambda: True,
+        "_lazy_init": lambda: None,
+        "current_device": lambda: 0,
+        "device_count": lambda: 1,
+        "synchronize": lambda *_: None,
+        "empty_cache": lambda: None,
+        "get_device_capability": lambda *_: (capability, 0),
+        "is_bf16_supported": lambda *_: True,
+        "manual_seed": lambda *_: None,
+        "manual_seed_all": lambda *_: None,
+    }
+    with ExitStack() as stack:
+        for name, stand_in in cuda.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, stand_in))
+        stack.enter_context(gpu_choices(recorder.chosen))
+        stack.enter_context(_without_triton(recorder))
+        stack.enter_context(torch.device("meta"))
+        yield stack.enter_context(_ToMeta())
+
+
+@contextmanager
+def _without_triton(recorder: Recorder) -> Iterator[None]:
+    """A Triton kernel of the program's own is noted and not launched."""
+    try:
+        from triton.runtime.jit import JITFunction
+    except ImportError:
+        yield
+        return
+
+    def noted(kernel: Any, *_: object, **__: object) -> None:
+        recorder.gap(f"the Triton kernel {kernel.__name__} is not counted")
+
+    with mock.patch.object(JITFunction, "run", noted):
+        yield
+
+
+def _said(fault: BaseException) -> str:
+    first = (str(fault).strip().splitlines() or [""])[0]
+    return f"{type(fault).__name__}: {first}" if first else type(fault).__name__
+
+
+class _Quiet:
+    """Silences what the profiler logs of a run without a GPU."""
+
+    def __enter__(self) -> None:
+        logging.disable(logging.WARNING)
+
+    def __exit__(self, *_: object) -> None:
+        logging.disable(logging.NOTSET)

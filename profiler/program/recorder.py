@@ -1,0 +1,179 @@
+"""What reaches the device: every call below autograd with its tensors, recorded as it is made on the meta device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from profiler.program.frames import Stacks, user_line
+from profiler.program.model import Gap, ProgramError
+from profiler.program.stand_ins import Chosen
+from profiler.region.graph.lowering import operation_of, tensor_of
+from profiler.region.graph.operation import Operation
+
+aten = torch.ops.aten
+MOST_CALLS = 200_000
+"""Of one step. A loop over tokens that was meant for a GPU would otherwise fill the memory."""
+MARK = "tritonworthy call "
+"""Begins the name of the event by which a call is told among the profiler's."""
+READS = "a value is read from the device"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """One call, None for the operation where it only made others. stack: as in `model.Call`."""
+
+    operation: Operation | None
+    stack: int
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """calls: in the order in which they began, as the profiler's marks of this mode."""
+
+    def __init__(self, chosen: Chosen) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.chosen = chosen
+        self.calls: list[Reached | None] = []
+        self.gaps: dict[Gap, None] = {}
+        self.stacks = Stacks()
+        self.storages: dict[int, int] = {}
+
+    def gap(self, what: str) -> None:
+        """Note it, with the line of the user's program that is running."""
+        self.gaps.setdefault(Gap(what, user_line()))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        index = len(self.calls)
+        if index >= MOST_CALLS:
+            raise ProgramError(f"the step runs more than {MOST_CALLS:,} operations", "Record a shorter step.")
+        self.calls.append(None)
+        with torch._C._profiler._RecordFunctionFast(f"{MARK}{index}"):
+            pass
+        stack = self.stacks.here()
+        if func in self.chosen or func._can_decompose():
+            with self:
+                made = self.chosen.get(func, func.decompose)(*args, **kwargs)
+            if made is not NotImplemented:
+                self.calls[index] = Reached(None, stack)
+                return made
+        torch._C._autograd._enable_record_function(False)
+        try:
+            args, kwargs = tree_map(_on_meta, tuple(args)), tree_map(_on_meta, dict(kwargs))
+            result = self._run(func, args, kwargs)
+            self.calls[index] = Reached(self._described(func, args, kwargs, result, index), stack)
+        finally:
+            torch._C._autograd._enable_record_function(True)
+        return result
+
+    def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The call's result without memory. What depends on values is answered by a guess, and noted."""
+        if func is aten._local_scalar_dense.default:
+            if args[0].device.type != "meta":
+                return func(*args, **kwargs)
+            answer = torch.ones((), dtype=args[0].dtype, device="cpu").item()
+            self.gap(f"{READS}; assumed {answer}")
+            return answer
+        if func is aten.equal.default:
+            self.gap(f"{READS} (torch.equal); assumed True")
+            return True
+        if func is aten.nonzero.default:
+            self.gap("the result's size depends on values (nonzero); assumed that all are true")
+            return torch.empty((args[0].numel(), args[0].dim()), dtype=torch.int64, device="meta")
+        if func is aten.masked_select.default:
+            self.gap("the result's size depends on values (masked_select); assumed that all are true")
+            size = torch.empty_like(args[0] * args[1]).numel()
+            return torch.empty((size,), dtype=args[0].dtype, device="meta")
+        if func in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
+            args = (args[0], self._as_positions(args[1]), *args[2:])
+        try:
+            return func(*args, **kwargs)
+        except NotImplementedError:
+            if func.namespace == "aten":
+                raise
+            self.gap(f"{func} tells no sizes of its result (no fake implementation); assumed those of its first tensor")
+            return _like_the_first(func, args)
+
+    def _as_positions(self, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """Masks as the positions of which as many are true as can be."""
+        positions: list[torch.Tensor | None] = []
+        for index in indices:
+            if index is None or index.dtype not in (torch.bool, torch.uint8):
+                positions.append(index)
+                continue
+            self.gap("the result's size depends on values (a mask as index); assumed that all are true")
+            positions += [torch.empty((index.numel(),), dtype=torch.int64, device="meta") for _ in index.shape]
+        return positions
+
+    def _described(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, index: int
+    ) -> Operation | None:
+        """The call as data; None for one that has no tensor of ours."""
+        graph = torch.fx.Graph()
+        nodes: dict[int, torch.fx.Node] = {}
+
+        def node_of(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            if id(value) not in nodes:
+                nodes[id(value)] = graph.placeholder(f"operand{len(nodes)}")
+                nodes[id(value)].meta["val"] = value.detach() if value.requires_grad else value
+            return nodes[id(value)]
+
+        if not any(True for _ in _tensors((args, kwargs, result))):
+            return None
+        node_args, node_kwargs = tree_map(node_of, tuple(args)), tree_map(node_of, dict(kwargs))
+        node = graph.create_node("call_function", _functional(func), node_args, node_kwargs, f"call_{index}")
+        node.meta["val"] = result
+        try:
+            return operation_of(node, lambda value: tensor_of(value, self.storages), {})
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as fault:
+            self.gap(f"{func} could not be counted ({type(fault).__name__})")
+            return None
+        finally:
+            for one in graph.nodes:  # which are rings: they would hold the tensors, and autograd would copy those
+                one.meta.clear()
+
+
+def _functional(func: Any) -> Any:
+    """What computes the same and writes into nothing: that is what times were measured of."""
+    name = func._schema.name.rpartition("::")[2]
+    if not name.endswith("_") or name.endswith("__") or func.namespace != "aten" or name in _OVERWRITING:
+        return func
+    packet = getattr(torch.ops.aten, name[:-1], None)
+    return getattr(packet, func._overloadname, func) if packet is not None else func
+
+
+_OVERWRITING = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
+
+
+def _on_meta(value: Any) -> Any:
+    """A tensor that has memory, other than a number, as one that has none."""
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() > 0:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    return value
+
+
+def _like_the_first(func: Any, args: Sequence[Any]) -> Any:
+    first = next(_tensors(args), None)
+    results = [torch.empty_like(first) for r in func._schema.returns if first is not None]
+    return results[0] if len(results) == 1 else tuple(results) or None
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)

@@ -1,0 +1,97 @@
+"""What would break: operations lost or counted twice, weights allocated, values that a program reads unnoticed."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from profiler.program.model import NO_PARENT, Program
+from profiler.program.record import Workload, record
+from profiler.region import op_kinds
+from tests.profiler.program import programs
+
+
+def recorded(make: Callable[[], tuple[Any, torch.Tensor]], *, training: bool = False) -> Program:
+    def workload() -> Workload:
+        module, inputs = make()
+        return Workload(module, (inputs,), {})
+
+    return record("program", workload, training=training)
+
+
+def test_flops_of_matrix_products_are_those_that_torch_counts_of_a_run_with_memory() -> None:
+    for training in (False, True):
+        module, x = programs.blocks()
+        with FlopCounterMode(display=False) as counter:
+            module.train(training)
+            result = module(x)
+            if training:
+                result.sum().backward()
+        program = recorded(programs.blocks, training=training)
+        products = sum(c.operation.flops for c in program.calls if c.operation and c.operation.kind == op_kinds.GEMM)
+        seen = counter.get_flop_counts()["Global"]
+        assert products == seen[torch.ops.aten.addmm] + seen.get(torch.ops.aten.mm, 0), training
+
+
+def test_outermost_operations_are_those_that_the_profiler_sees_in_a_run_with_memory() -> None:
+    module, x = programs.blocks()
+    module.eval()
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as recording:
+        module(x)
+    seen = Counter(e.name for e in recording.events() if e.cpu_parent is None and e.name.startswith("aten::"))
+    program = recorded(programs.blocks)
+    outermost = Counter(c.name for c in program.calls if c.parent == NO_PARENT)
+    assert outermost == Counter({n: c for n, c in seen.items() if n != "aten::dropout"})  # which does nothing here
+
+
+def test_gradients_are_not_copied_because_the_recorder_holds_them() -> None:
+    names = Counter(c.name for c in recorded(programs.blocks, training=True).calls)
+    assert "aten::new_empty_strided" not in names
+    assert names["torch::autograd::AccumulateGrad"] == len(list(programs.blocks()[0].parameters()))
+
+
+def test_each_forward_call_is_in_its_module_and_in_the_function_that_made_it() -> None:
+    program = recorded(programs.blocks)
+    gelu = next(c for c in program.calls if c.name == "aten::gelu")
+    stack = [program.frames[i] for i in program.stacks[gelu.stack]]
+    line = inspect.getsourcelines(programs.Block.forward)[1]
+    assert "nn.Module: Block_0" in stack
+    assert stack[-1] == f"tests/profiler/program/programs.py({line}): forward"
+
+
+def test_backward_calls_have_the_number_of_the_forward_call_that_they_answer() -> None:
+    program = recorded(programs.blocks, training=True)
+    forward = {c.sequence for c in program.calls if not c.backward and c.name == "aten::addmm"}
+    backward = {c.sequence for c in program.calls if c.backward and c.name == "AddmmBackward0"}
+    assert forward == backward
+    assert len(forward) == 6
+
+
+def test_a_value_that_is_read_is_named_with_its_line_and_the_rest_is_recorded() -> None:
+    program = recorded(programs.reads)
+    source, first = inspect.getsourcelines(programs.Reads.forward)
+    line = first + next(i for i, text in enumerate(source) if "tests look for" in text)
+    assert [(g.where, g.ends) for g in program.gaps] == [(f"tests/profiler/program/programs.py:{line}", False)]
+    assert program.calls[-1].name in ("aten::relu", "aten::clamp_min")
+
+
+def test_what_comes_before_an_error_is_recorded() -> None:
+    program = recorded(programs.stops)
+    assert [(g.what, g.ends) for g in program.gaps] == [("ValueError: no more after 2 dimensions", True)]
+    assert "aten::softmax" in {c.name for c in program.calls}
+
+
+def test_attention_is_the_fused_call_that_a_gpu_has() -> None:
+    def long_heads() -> tuple[nn.Module, torch.Tensor]:
+        return programs.Block(4096), torch.randn(2, 64, 4096)  # heads of 1,024: no fused kernel takes them
+
+    fused = {c.name for c in recorded(programs.blocks).calls}
+    assert "aten::_scaled_dot_product_cudnn_attention" in fused
+    assert "aten::_scaled_dot_product_attention_math" in {c.name for c in recorded(long_heads).calls}
