@@ -23,7 +23,7 @@ def calls_of(events: Sequence[Event], reached: Sequence[Reached | None]) -> tupl
         key=lambda e: (e["ts"], -e["dur"], e["args"].get("Ev Idx", 0)),
     )
     parents = _parents(spans)
-    found: dict[int, Reached] = {}  # event -> what it reached itself
+    made: dict[int, Reached] = {}  # event -> what it reached itself
     alive: set[int] = set()
     for place, event in enumerate(spans):
         if not event["name"].startswith(MARK):
@@ -31,11 +31,11 @@ def calls_of(events: Sequence[Event], reached: Sequence[Reached | None]) -> tupl
         this, outer = reached[int(event["name"].removeprefix(MARK))], parents[place]
         if this is None or outer == NO_PARENT:
             continue
-        found.setdefault(outer, this)
+        made.setdefault(outer, this)
         while outer != NO_PARENT and outer not in alive:
             alive.add(outer)
             outer = parents[outer]
-    return _listed(spans, parents, found, alive)
+    return _listed(spans, parents, made, alive)
 
 
 def _parents(spans: Sequence[Event]) -> list[int]:
@@ -51,12 +51,12 @@ def _parents(spans: Sequence[Event]) -> list[int]:
 
 
 def _listed(
-    spans: Sequence[Event], parents: Sequence[int], found: Mapping[int, Reached], alive: set[int]
+    spans: Sequence[Event], parents: Sequence[int], made: Mapping[int, Reached], alive: set[int]
 ) -> tuple[Call, ...]:
     """What is alive. A stack that no call of a branch has is that of the call before."""
     calls: list[Call] = []
     index: dict[int, int] = {}
-    stacks = _stacks(spans, parents, found)
+    stacks = _stacks(spans, parents, made)
     backward: set[int] = set()
     for place, event in enumerate(spans):
         outer = parents[place]
@@ -65,7 +65,7 @@ def _listed(
         if place not in alive:
             continue
         args = event["args"]
-        this = found.get(place)
+        this = made.get(place)
         index[place] = len(calls)
         calls.append(
             Call(
@@ -84,12 +84,12 @@ def _listed(
     return tuple(calls)
 
 
-def _stacks(spans: Sequence[Event], parents: Sequence[int], found: Mapping[int, Reached]) -> dict[int, int]:
+def _stacks(spans: Sequence[Event], parents: Sequence[int], made: Mapping[int, Reached]) -> dict[int, int]:
     """Event -> the stack of the first call behind it: one made the other, in the same Python function."""
     stacks: dict[int, int] = {}
-    for place in sorted(found):
+    for place in sorted(made):
         outer = place
         while outer != NO_PARENT and outer not in stacks:
-            stacks[outer] = found[place].stack
+            stacks[outer] = made[place].stack
             outer = parents[outer]
     return stacks
