@@ -181,9 +181,9 @@ def stages(
     body["call_trees"] = call_trees_json(trace, called, owner)
     classes = optimizer_classes(trace)
     steady = parts is None or not tells_nothing(parts.wall_us, shown_pace["launches"], body["host_times"])
-    foretold = trace.predicted is not None
+    is_predicted = trace.predicted is not None
     inputs = tuple(
-        _inputs(mining, mining.regions[i], device, stops[i], target, classes, steady, foretold) for i in order
+        _inputs(mining, mining.regions[i], device, stops[i], target, classes, steady, is_predicted) for i in order
     )
     yield Parts({**body, "gain": None, "actions": []}, inputs)
 
@@ -375,10 +375,10 @@ def _busy_us(mining: Mining) -> float:
 
 def _inputs(
     mining: Mining, mined: MinedRegion, device: Device, blockers: tuple[CompileBlocker, ...], target: Device,
-    classes: tuple[str, ...], steady: bool, foretold: bool = False,
+    classes: tuple[str, ...], steady: bool, is_predicted: bool = False,
 ) -> AdviceInputs:  # fmt: skip
     """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for;
-    classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts; foretold:
+    classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts; is_predicted:
     the step is predicted, not recorded."""
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
@@ -399,7 +399,7 @@ def _inputs(
             obstacles=blockers,
             library_call=_library_call(mined.title),
             kernel_names=kept_names(mined.kernel_names),
-            share_predicted=True if foretold else None,
+            share_predicted=True if is_predicted else None,
         ),
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         target=None if target is device else target.name,
