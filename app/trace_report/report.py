@@ -378,8 +378,8 @@ def _inputs(
     classes: tuple[str, ...], steady: bool, is_predicted: bool = False,
 ) -> AdviceInputs:  # fmt: skip
     """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for;
-    classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts; is_predicted:
-    the step is predicted, not recorded."""
+    classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts;
+    is_predicted: nobody recorded the step."""
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
