@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
-from app.cli.remote import Remote, RemoteError
+from app.cli.servers.remote import Remote, RemoteError
 from app.objects.trace import TraceBody
 from tritonworthy.recording import Recording
 from tritonworthy.reports import TraceReport

@@ -13,7 +13,7 @@ from app.check.finding import Finding, Unmeasured, finding_json, unmeasured_json
 from app.check.kernels import JudgedKernel, findings
 from app.check.subject import Subject
 from app.objects import check as objects
-from app.trace_report.compare import compare_traces
+from app.trace_report.comparison.compare import compare_traces
 
 SCHEMA: Literal[1] = 1
 MAX_LISTED = 1000

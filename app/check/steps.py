@@ -12,7 +12,7 @@ from app.check.subject import Subject
 from app.objects.obstacle import Obstacle
 from app.objects.trace import ComparedPart, Comparison
 from app.trace_report.actions.listed import line, saving_words
-from app.trace_report.compare import RECORD_SEVERAL, SLOWER, compare_traces
+from app.trace_report.comparison.compare import RECORD_SEVERAL, SLOWER, compare_traces
 from app.units import duration
 
 Judged = Finding | Unmeasured

@@ -20,9 +20,9 @@ from app.check.safe import visible
 from app.check.watch import Plan, judgement_json, line, plan, plan_json
 from app.cli.check import WRONG, usage_error
 from app.cli.options import budget_s, given_path
-from app.cli.remote import Remote, RemoteError
+from app.cli.servers.remote import Remote, RemoteError
+from app.cli.servers.watch_remote import Watched, watch_on_server
 from app.cli.streams import json_text
-from app.cli.watch_remote import Watched, watch_on_server
 from app.thresholds import ThresholdError, thresholds_in_force
 
 if TYPE_CHECKING:

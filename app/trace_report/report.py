@@ -29,9 +29,9 @@ from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.call_trees import call_trees_json
 from app.trace_report.called_from import MAX_CALLERS, called_from
 from app.trace_report.companions import Companion, judge_join, lend, observe
+from app.trace_report.comparison.serving import serving
 from app.trace_report.launches_left import launches_left
 from app.trace_report.progress import Progress, Tell, packed_mb
-from app.trace_report.serving import serving
 from app.trace_report.speedup import with_actions
 from app.trace_report.step import IDLE_WORDS, critical_by_pace, graphs_json, host_times_json, rests, step_json
 from app.trace_report.timeline import timeline_json

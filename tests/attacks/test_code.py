@@ -124,17 +124,17 @@ def test_code_execution_a_configuration_that_names_kernels_is_refused(web: Servi
     assert web.client.post("/api/v1/checks", json=body).status_code == 422
 
 
-CLIENT = "app/cli/remote.py"
+CLIENT = "app/cli/servers/remote.py"
 """`tritonworthy watch --server URL`: a client of another server, at the address of its command line."""
 
 
 def test_ssrf_nothing_in_the_app_fetches() -> None:
     assert [o for o in offences(set(), FETCH, CONNECTS) if not o.startswith(f"{CLIENT}:")] == []
     users = {place for place, uses in everything().items() for _, kind, name in uses
-             if kind == "import" and name.startswith("app.cli.remote")}  # fmt: skip
-    assert users == {"app/cli/watch.py", "app/cli/watch_remote.py"}
+             if kind == "import" and name.startswith("app.cli.servers.remote")}  # fmt: skip
+    assert users == {"app/cli/watch.py", "app/cli/servers/watch_remote.py"}
     users = {place for place, uses in everything().items() for _, kind, name in uses
-             if kind == "import" and name.startswith(("app.cli.watch", "app.cli.watch_remote"))}  # fmt: skip
+             if kind == "import" and name.startswith(("app.cli.watch", "app.cli.servers.watch_remote"))}  # fmt: skip
     assert users == {"app/cli/__init__.py", "app/cli/watch.py"}, "no part of the server"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.trace_report.actions.listed import saved_by_region
 from app.trace_report.actions.whole_step import COMPILE
-from app.trace_report.compared_attention import masked_in_one
+from app.trace_report.comparison.compared_attention import masked_in_one
 from app.trace_report.launches_left import list_names
 from app.trace_report.report import report
 from app.trace_report.speedup import TOP

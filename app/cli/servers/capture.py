@@ -15,7 +15,7 @@ from app.check.safe import visible
 from app.cli.advise import advise_files
 from app.cli.inputs import check_device
 from app.cli.options import budget_s, count, given_path
-from app.cli.remote import Remote, RemoteError
+from app.cli.servers.remote import Remote, RemoteError
 
 OK, NOT_RECORDED = 0, 2
 MOST_STEPS = 100_000

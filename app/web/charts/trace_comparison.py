@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from app.objects.trace import Comparison
-from app.trace_report.compare import FASTER, GONE, NEW, SLOWER
+from app.trace_report.comparison.compare import FASTER, GONE, NEW, SLOWER
 from app.units import duration
 from app.web.charts.figure import Chart, Figure, chart, hatch
 from app.web.charts.names import shorten_uniquely

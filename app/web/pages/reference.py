@@ -14,7 +14,7 @@ from app.accuracy.figures import load_committed
 from app.objects.trace import Comparison, Trace, TraceSummary
 from app.requests import regions
 from app.requests.state import state_of
-from app.trace_report.compare import compare_traces, step_headline
+from app.trace_report.comparison.compare import compare_traces, step_headline
 from app.web.api.examples import calls
 from app.web.charts import accuracy, plotly
 from app.web.charts.figure import Chart

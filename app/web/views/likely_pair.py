@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.objects.trace import TraceSummary
-from app.trace_report.serving import same_kind
+from app.trace_report.comparison.serving import same_kind
 from profiler.hardware import find_device
 
 MODES = frozenset(

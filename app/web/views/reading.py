@@ -29,7 +29,7 @@ class StageRow(TypedDict):
 
 
 class ReadingProgress(TypedDict):
-    """Context of partials/trace/progress.html.
+    """Context of partials/trace/reading/progress.html.
 
     state: what the page shows by this, so that an answer is needed only where it differs. words: the line on the page;
     said: the sentence that is read out, which changes only from phase to phase. percent: of the whole reading, None

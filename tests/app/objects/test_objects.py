@@ -40,7 +40,7 @@ from app.objects.record import (
 )
 from app.objects.region import AdviceAnswer, Region, RegionList
 from app.objects.trace import Comparison, Ranks, Trace, TraceList
-from app.trace_report.compare import compare_traces
+from app.trace_report.comparison.compare import compare_traces
 from kernels.host import Host
 from tests.app.objects.exact import differences
 from tests.app.requests.landscape_sample import sample

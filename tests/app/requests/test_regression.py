@@ -11,7 +11,7 @@ import pytest
 
 from app import cli
 from app.archive import record_store
-from app.cli.remote import Remote, RemoteError
+from app.cli.servers.remote import Remote, RemoteError
 from app.requests.regression import before
 from tests.app.web.conftest import Serving, serving
 from tests.processes import wait_for

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.trace_report.compare import compare_traces, step_headline
-from app.trace_report.serving import serving
+from app.trace_report.comparison.compare import compare_traces, step_headline
+from app.trace_report.comparison.serving import serving
 from tests.app import samples
 from tests.app.trace_report.reports import reported
 from tests.profiler.trace.files import TRACES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.objects.trace import AnyTrace
-from app.trace_report.pairing import Pair
-from app.trace_report.serving import other_amount
+from app.trace_report.comparison.pairing import Pair
+from app.trace_report.comparison.serving import other_amount
 
 NOT_THE_SAME = "not the same work"
 LEAST_PAIRED = 0.5

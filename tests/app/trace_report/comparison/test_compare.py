@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.trace_report.compare import compare_traces, step_headline
+from app.trace_report.comparison.compare import compare_traces, step_headline
 from app.web.charts.trace_comparison import change_chart
 from tests.app import samples
 from tests.app.trace_report.reports import reported

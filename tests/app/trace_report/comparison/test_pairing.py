@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.trace_report.compare import compare_traces
+from app.trace_report.comparison.compare import compare_traces
 from app.trace_report.part_operations import fused_operations, operations, sizes
 from tests.app.trace_report.reports import reported
 

@@ -8,7 +8,7 @@ from typing import cast
 
 from app.check.watch import weights
 from app.cli.options import Sizes
-from app.cli.remote import Answer, Remote, RemoteError
+from app.cli.servers.remote import Answer, Remote, RemoteError
 from app.objects.evidence import Figures
 from app.objects.record import Regression
 

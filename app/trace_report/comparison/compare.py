@@ -16,10 +16,10 @@ from app.objects.trace import (
     Sureness,
     Verdict,
 )
-from app.trace_report.compared_attention import masked_in_one
-from app.trace_report.pairing import Pair, Part, Parts, pair
+from app.trace_report.comparison.compared_attention import masked_in_one
+from app.trace_report.comparison.pairing import Pair, Part, Parts, pair
+from app.trace_report.comparison.same_work import NOT_THE_SAME, why_not_the_same
 from app.trace_report.part_operations import is_fused, operations, sizes
-from app.trace_report.same_work import NOT_THE_SAME, why_not_the_same
 from app.units import count, duration, factor, share
 from profiler.hardware import find_device
 
