@@ -54,7 +54,7 @@ def test_a_trace_says_what_the_trace_page_says_first(web: Serving, trace: dict[s
     row = row_of(web.client.get("/history").text, trace["id"])
     assert first["title"] in re.sub(r"\s+", " ", row)
     assert f"saves {first['saves_us']['mid'] / 1e3:.2f} ms" in row
-    assert f"{stored['critical']['share']:.0%} of the step" in row
+    assert f"{stored['critical']['share'] * 100:.1f} % of the step" in row
     assert stored["device"] in row
     entry = next(e for e in web.client.get("/history.json").json()["items"] if e["id"] == trace["id"])
     assert entry["finding"]["saves_us"] == first["saves_us"]
