@@ -12,11 +12,12 @@ from app.objects.trace import ActionEvidence, ActionTool
 from app.trace_report.actions.model import Option, advised_left, launches_left, where_of
 from app.trace_report.step_model import AnyRegion, Change, Left, Step
 
-PREDICTED = ", predicted "
-"""From where on a headline tells how many times as fast: the action's saving says it of the step."""
-
-TOLD = re.compile(r"(: [a-z ]+ by measurement)?, [\d.e+]+ times as fast as eager( on .*)?$|: [a-z ]+ by measurement$")
-"""What a measurement adds to a headline: the action's evidence and saving say it."""
+TOLD = re.compile(
+    r"((, | \()predicted|: (confirmed|overturned|a tie) by measurement|, [\d.e+]+ times as fast as eager).*$"
+)
+"""What a headline says of figures and of a measurement: the action's evidence and saving say it, of the step."""
+MEASURED = re.compile(r"^Measured(, a tie| otherwise): (?P<candidate>[^,;]+)")
+"""A headline that names what was measured to be fastest, and not what to do."""
 
 
 def of_regions(step: Step, within: Collection[int], graphs: bool) -> list[Option]:
@@ -68,11 +69,25 @@ def _of(place: int, region: AnyRegion, advice: Advice, tool: ActionTool) -> Opti
     left = advised_left(region)
     launches: dict[int, Left] = {place: launches_left(region, tool)}
     change = None if left is None else Change(time={place: left}, own=True, launches=launches)
-    key, title = str(region.get("key") or f"region-{place}"), TOLD.sub("", advice["headline"].partition(PREDICTED)[0])
+    key = str(region.get("key") or f"region-{place}")
     return Option(
-        key, tool, advice["mode"], title, advice["call"],
+        key, tool, advice["mode"], _title(region, advice), advice["call"],
         advice["action"], _evidence(region, advice), change, (place,), scope_is_step=False, where=where_of(region),
     )  # fmt: skip
+
+
+def _title(region: AnyRegion, advice: Advice) -> str:
+    """What to do, without figures: the headline, or the tool's words where that says what was measured."""
+    measured, name = MEASURED.match(advice["headline"]), region["name"]
+    if measured is None:
+        return TOLD.sub("", advice["headline"])
+    mode = "" if advice["mode"] == "default" else f" in mode {advice['mode'].removesuffix('-no-cudagraphs')}"
+    return {
+        "library": f"Call {measured['candidate'].removeprefix('library:')} for {name}",
+        "compile": f"Use torch.compile on {name}{mode}",
+        "triton": f"Triton for {name}",
+        "cuda": f"CUDA for {name}",
+    }.get(advice["tool"], TOLD.sub("", advice["headline"]))
 
 
 def _evidence(region: AnyRegion, advice: Advice) -> ActionEvidence:

@@ -164,8 +164,8 @@ def trace_page(
 def _explain_no_saving(trace: AnyTrace, timeless: bool) -> str:
     """Why there is no estimate of the step after all changes."""
     if status_of(trace) == "failed":
-        return "not known: reading ended before"
-    return "not known: no times can be predicted" if timeless else "no saving predicted"
+        return "after the changes: not known, reading ended before"
+    return "after the changes: not known, no times can be predicted" if timeless else "no saving predicted"
 
 
 def _title_rests(rests: Iterable[Rest]) -> str:

@@ -229,7 +229,7 @@ def test_a_reading_that_is_cancelled_keeps_what_it_has_shown(begin: Begin) -> No
     until(lambda: reading.api()["status"] == "failed")
     page = reading.page()
     assert "Reading was cancelled." in page and len(listed(page)) == len(regions)
-    assert "not known: reading ended before" in page and "no saving predicted" not in page
+    assert "not known, reading ended before" in page and "no saving predicted" not in page
     assert [bool(r["advice"]) for r in reading.api()["regions"]] == [True] + [False] * (len(regions) - 1)
 
 
