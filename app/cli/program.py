@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from app.cli.inputs import InputError
@@ -56,10 +56,13 @@ def predicted_trace(arguments: argparse.Namespace, source: str) -> Iterator[Path
     from profiler.program.model import ProgramError
 
     device, _ = choose_device(arguments.device, None)
-    try:
-        with service.predicted_trace(request_of(arguments, source), device, arguments.save) as path:
-            yield path
-    except ProgramError as error:
-        raise InputError(f"{error.message}\n{error.remedy}".rstrip()) from None
-    except OSError as error:
-        raise InputError(f"{error.filename or source}: {error.strerror}") from None
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(
+                service.predicted_trace(request_of(arguments, source), device, arguments.save)
+            )
+        except ProgramError as error:
+            raise InputError(f"{error.message}\n{error.remedy}".rstrip()) from None
+        except OSError as error:
+            raise InputError(f"{error.filename or source}: {error.strerror}") from None
+        yield path
