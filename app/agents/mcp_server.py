@@ -95,7 +95,9 @@ def build_server(folder: Folder) -> MCPServer:
         dtype: Annotated[Literal["bf16", "f16", "f32"] | None, Field(description="default: the program's")] = None,
         batch: Annotated[int | None, Field(ge=1, le=MOST_BATCH, description="hf: examples; default 1")] = None,
         sequence: Annotated[int | None, Field(ge=1, le=MOST_SEQUENCE, description="hf: tokens; default 1,024")] = None,
-        sizes: Annotated[dict[str, Size] | None, Field(description="definition: axes without a value")] = None,
+        sizes: Annotated[
+            dict[str, Size] | None, Field(max_length=100, description="definition: axes without a value")
+        ] = None,
         inductor: Inductor = True,
         budget_s: Annotated[
             float | None, Field(ge=1, le=LIMITS.timeout_s, description="time that recording it may take")

@@ -1,5 +1,5 @@
-"""advise_module: a program below the folder -> the brief of its predicted step. Its Python is run, in a process of its own
-within the limits of the command line."""
+"""advise_module: a program below the folder -> its predicted trace. Its Python is run, in a process of its own within
+the limits of the command line."""
 
 from __future__ import annotations
 

@@ -58,9 +58,7 @@ def predicted_trace(arguments: argparse.Namespace, source: str) -> Iterator[Path
     device, _ = choose_device(arguments.device, None)
     with ExitStack() as stack:
         try:
-            path = stack.enter_context(
-                service.predicted_trace(request_of(arguments, source), device, arguments.save)
-            )
+            path = stack.enter_context(service.predicted_trace(request_of(arguments, source), device, arguments.save))
         except ProgramError as error:
             raise InputError(f"{error.message}\n{error.remedy}".rstrip()) from None
         except OSError as error:

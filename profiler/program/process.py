@@ -47,9 +47,7 @@ def record_in_process(
     return program
 
 
-def answered(
-    request: Request, limits: Limits = LIMITS, on_wait: Callable[[float], object] = lambda _: None
-) -> Answer:
+def answered(request: Request, limits: Limits = LIMITS, on_wait: Callable[[float], object] = lambda _: None) -> Answer:
     """The same with what recording took. Raises ProgramError."""
     with TemporaryDirectory(prefix="tritonworthy-") as folder:
         asked, answer = Path(folder) / "request.json", Path(folder) / "answer"

@@ -12,13 +12,19 @@ BEFORE, AFTER = "BEFORE.json.gz", "AFTER.json.gz"
 KERNEL = "FILE.py:FUNCTION"
 TRACE, REGION, PREDICTED, PROGRAM = "TRACE.json.gz", "REGION.txt", "PREDICTED.json.gz", "FILE.py:FUNCTION"
 """What the reader puts in."""
-LONGEST_PATH = 60
-"""Tokens of a path beyond which a word stands for it."""
+LONGEST_PATH, LONGEST_WORDS = 60, 120
+"""Tokens of a path, and of a program with its options, beyond which a word stands for it, and dots for the options."""
 
 
 def given(file: str, stand_in: str = TRACE) -> str:
     """The file's path, or a word for one that is too long, or came from stdin."""
     return file if file != "-" and token_bound(file) <= LONGEST_PATH else stand_in
+
+
+def given_program(words: Sequence[str]) -> tuple[str, ...]:
+    """The words that `advise` takes for a program, the source first."""
+    source = given(words[0], PROGRAM)
+    return (source, *words[1:]) if token_bound(" ".join((source, *words[1:]))) <= LONGEST_WORDS else (source, "...")
 
 
 def command(*words: str) -> str:
@@ -47,7 +53,10 @@ def module_proofs(file: str, program: Sequence[str], region: int | None) -> list
     if region is None:
         return [step]
     saved: list[BriefProof] = [
-        {"proves": f"nothing by itself: writes {PREDICTED}", "command": command("advise", *program, "--save", PREDICTED)}
+        {
+            "proves": f"nothing by itself: writes {PREDICTED}",
+            "command": command("advise", *program, "--save", PREDICTED),
+        }
     ]
     regions = _region_proofs(("--trace", file or PREDICTED, "--region", str(region)))
     return [step, *([] if file else saved), *regions]

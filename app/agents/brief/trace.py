@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.advice.case import label_of
-from app.agents.brief.commands import PROGRAM, command, given, module_proofs, trace_proofs
+from app.agents.brief.commands import command, given, given_program, module_proofs, trace_proofs
 from app.agents.brief.fit import NAME, PLACE, REASON, TITLE, code_text, fit_brief, one_line
 from app.agents.brief.numbers import rounded, rounded_range
 from app.agents.brief.tokens import MAX_TOKENS
 from app.objects.advice import Advice, Alternative
 from app.objects.brief import Brief, BriefAction, BriefEdit, BriefLeave, BriefStep
-from app.objects.region import Region, RegionBody
 from app.objects.common import Note
+from app.objects.region import Region, RegionBody
 from app.objects.trace import Action, Trace, TraceBody
 from app.units import count, duration
 
@@ -34,7 +34,7 @@ def trace_brief(
     wanted = next((a["region"] for a in actions if a["region"]), 1 if regions else None)
     predicted = trace.get("origin") is not None
     place = given(file) if file else ""
-    asked = (given(program[0], PROGRAM), *program[1:]) if program else (place,)
+    asked = given_program(program) if program else (place,)
     told = [_remark(note["message"], note["remedy"]) for note in _notes(trace["notes"])]
     told += [
         _remark(f"torch.compile: {each['op']} {each['does']}.", each["remedy"])
