@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast, overload
 
@@ -16,13 +17,16 @@ from app.cli.inputs import InputError, check_device, is_trace, read_text
 from app.objects.kernel_verdict import ValidationWithKernel
 from app.objects.record import NamedValidation
 from app.objects.trace import TraceBody
+from app.program.named import is_program, words_of
 from app.thresholds import thresholds_in_force
+from profiler.program.request import Request
 from tritonworthy.command import run_command
 from tritonworthy.region import Region
 from tritonworthy.reports import RegionReport, TraceReport, ValidationReport
 
 PathLike = str | os.PathLike[str]
 Objective = Literal["time", "memory"]
+DType = Literal["bf16", "f16", "f32"]
 
 
 def read_trace(
@@ -66,6 +70,11 @@ def advise(
     *,
     objective: Objective = "time",
     oracle: bool = False,
+    training: bool = False,
+    dtype: DType | None = None,
+    batch: int | None = None,
+    sequence: int | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> RegionReport | TraceReport: ...
 
 
@@ -75,12 +84,30 @@ def advise(
     *,
     objective: Objective = "time",
     oracle: bool = False,
+    training: bool = False,
+    dtype: DType | None = None,
+    batch: int | None = None,
+    sequence: int | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> RegionReport | TraceReport:
-    """Advice on a region, a region's text (more than one line), or a file: a trace, or a region's text.
+    """Advice on a region, a region's text (more than one line), a file: a trace, or a region's text, or a program:
+    "model.py:make_model", "hf:config.json", a definition. A program is run, in a process of its own.
 
     device: such as "H200"; by default this host's GPU, for a trace the recorded one. objective: of a region. oracle:
-    ask Inductor what torch.compile would make of it, which takes seconds. Raises InputError.
+    ask Inductor what torch.compile would make of it, which takes seconds. Of a program (docs/module.md): training:
+    forward and backward; dtype: of weights and floating inputs; batch, sequence: of "hf:"; sizes: of a definition's
+    axes. Raises InputError.
     """
+    default = Request("")
+    how = Request(
+        "", training, dtype, default.batch if batch is None else batch,
+        default.sequence if sequence is None else sequence, dict(sizes or {}),
+    )  # fmt: skip
+    program = None if isinstance(asked, Region | RegionReport) else os.fspath(asked)
+    if program is not None and "\n" not in program and is_program(program):
+        return _advise_program(replace(how, source=program), device, oracle)
+    if how != replace(default, sizes={}):
+        raise InputError("training, dtype, batch, sequence and sizes go with a program")
     if isinstance(asked, RegionReport):
         asked = asked.region
     if not isinstance(asked, Region):
@@ -91,6 +118,12 @@ def advise(
             text = read_text(text)
         asked = Region(text)
     return _advise_region(asked, check_device(device), objective, oracle)
+
+
+def _advise_program(request: Request, device: str | None, oracle: bool) -> TraceReport:
+    source, *options = words_of(request, device)
+    printed = run_command("advise", source, *options, "--json", "--oracle", "auto" if oracle else "off")
+    return TraceReport(cast("TraceBody", json.loads(printed)))
 
 
 def _advise_region(region: Region, device: str | None, objective: Objective, oracle: bool) -> RegionReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +16,21 @@ from app.agents.brief.trace import trace_brief
 from app.agents.brief.validation import validation_brief
 from app.agents.errors import AgentError
 from app.agents.folder import Folder
-from app.agents.questions import AdviseRegion, AdviseTrace, ExplainKernel, Question, RegionText, Validate
+from app.agents.module import predicted, request_of
+from app.agents.questions import (
+    AdviseModule,
+    AdviseRegion,
+    AdviseTrace,
+    ExplainKernel,
+    Question,
+    RegionText,
+    Validate,
+)
+from app.agents.tell import Tell, part_of
 from app.check.safe import visible
 from app.objects.brief import AnyBrief, Brief, BriefValidation, KernelExplained
 from app.objects.trace import OracleProgress, TraceBody
+from app.program.named import words_of
 from app.thresholds import ThresholdError, thresholds_in_force
 
 if TYPE_CHECKING:
@@ -29,12 +40,10 @@ if TYPE_CHECKING:
     from app.trace_report.report import Whole
     from profiler.oracle.process import Oracle
 
-Tell = Callable[[float, str], None]
-"""Is told the share that is done, 0 to 1, and what is being done."""
-
 LONGEST_TEXT = 100_000
-READ, ADVISED = 0.2, 0.6
-"""Share of the work that is done once a trace is read, and once its regions have advice by rules."""
+READ, ADVISED, RECORDED = 0.2, 0.6, 0.4
+"""Share of the work that is done once a trace is read, once its regions have advice by rules, once a program is
+recorded."""
 REGION_FILE = "REGION.txt"
 """Stands in commands for a text that was given itself."""
 
@@ -45,6 +54,8 @@ def answer(question: Question, folder: Folder, tell: Tell) -> AnyBrief:
         match question["tool"]:
             case "advise_trace":
                 return _advise_trace(question, folder, tell)
+            case "advise_module":
+                return _advise_module(question, folder, tell)
             case "advise_region":
                 return _advise_region(question, folder)
             case "validate":
@@ -65,6 +76,15 @@ def _advise_trace(question: AdviseTrace, folder: Folder, tell: Tell) -> Brief:
     )  # fmt: skip
     trace = _with_inductor(whole, tell) if question["inductor"] else whole.trace
     return trace_brief(trace, folder.shown(path))
+
+
+def _advise_module(question: AdviseModule, folder: Folder, tell: Tell) -> Brief:
+    request = request_of(question, folder)
+    later = part_of(tell, RECORDED, 1 - RECORDED)
+    with predicted(question, request, part_of(tell, 0.0, RECORDED)) as path:
+        whole = _read(path, later, share=ADVISED if question["inductor"] else 1.0)
+        trace = _with_inductor(whole, later) if question["inductor"] else whole.trace
+    return trace_brief(trace, "", program=words_of(request, question["device"]))
 
 
 def _explain(question: ExplainKernel, folder: Folder, tell: Tell) -> KernelExplained:

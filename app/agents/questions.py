@@ -18,6 +18,22 @@ class AdviseTrace(TypedDict):
     inductor: bool
 
 
+class AdviseModule(TypedDict):
+    """Of `advise_module`. program: FILE.py:FUNCTION, hf:CONFIG.json or a definition; dtype, batch, sequence, sizes: as
+    profiler.program.request.Request has them. budget_s: that recording it may take, None for the usual limit."""
+
+    tool: Literal["advise_module"]
+    program: str
+    device: str | None
+    training: bool
+    dtype: str | None
+    batch: int | None
+    sequence: int | None
+    sizes: dict[str, int] | None
+    inductor: bool
+    budget_s: float | None
+
+
 class RegionText(TypedDict):
     """A region's text: one of both."""
 
@@ -55,4 +71,4 @@ class ExplainKernel(TypedDict):
     name: str
 
 
-Question: TypeAlias = AdviseTrace | AdviseRegion | Validate | ExplainKernel
+Question: TypeAlias = AdviseTrace | AdviseModule | AdviseRegion | Validate | ExplainKernel

@@ -27,10 +27,11 @@ from app.cli.inputs import (
 )
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
-from app.cli.program import is_program, predicted_trace, program_options
+from app.cli.program import predicted_trace, program_options, request_of
 from app.cli.streams import print_answer, print_brief
 from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
 from app.objects.common import Range
+from app.program.named import is_program, words_of
 from app.thresholds import Thresholds, thresholds_in_force
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def _advise_program(arguments: argparse.Namespace) -> int:
         with _finish_by_oracle(arguments) as finish:
             trace = finish(whole)
     if arguments.brief:
-        print_brief(trace_brief(trace, arguments.file[0]))
+        words = words_of(request_of(arguments, arguments.file[0]), arguments.device)
+        print_brief(trace_brief(trace, str(arguments.save or ""), program=words))
     else:
         print_answer(trace, trace_text, as_json=arguments.json)
     return OK

@@ -6,23 +6,14 @@ They are run, in a process of their own: the command line takes them, a server n
 from __future__ import annotations
 
 import argparse
-import json
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from app.cli.inputs import InputError
 from app.cli.options import count, given_path
-
-FUNCTION = re.compile(r".+\.py:[A-Za-z_]\w*")
-CONFIG = "hf:"
-DEFINITION_KEYS = frozenset({"axes", "inputs", "reference"})
-MOST_BYTES = 4 * 1024 * 1024
-"""Of a definition; traces that are looked at whether they are one are larger."""
-TYPES = ("bf16", "f16", "f32")
-MOST_BATCH, MOST_SEQUENCE = 1_000_000, 10_000_000
+from app.program.named import MOST_BATCH, MOST_SEQUENCE, MOST_SIZE
+from profiler.program.request import TYPES, Request
 
 
 def program_options(parser: argparse.ArgumentParser) -> None:
@@ -42,23 +33,16 @@ def program_options(parser: argparse.ArgumentParser) -> None:
 
 def _size(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
-    if not name or not value.isdigit() or int(value) < 1:
-        raise argparse.ArgumentTypeError("a size is NAME=N")
+    if not name or not (value.isascii() and value.isdigit()) or len(value) > 20 or not 1 <= int(value) <= MOST_SIZE:
+        raise argparse.ArgumentTypeError(f"a size is NAME=N, N from 1 to {MOST_SIZE:,}")
     return name, int(value)
 
 
-def is_program(name: str) -> bool:
-    """Whether it names a program: by its form, a definition by its content."""
-    if name.startswith(CONFIG) or FUNCTION.fullmatch(name):
-        return True
-    path = Path(name)
-    if path.suffix != ".json":
-        return False
-    with suppress(OSError, ValueError, RecursionError):
-        if path.stat().st_size <= MOST_BYTES:
-            value = json.loads(path.read_bytes())
-            return isinstance(value, dict) and value.keys() >= DEFINITION_KEYS
-    return False
+def request_of(arguments: argparse.Namespace, source: str) -> Request:
+    """The program and how it is run, by the options."""
+    return Request(
+        source, arguments.training, arguments.dtype, arguments.batch, arguments.sequence, dict(arguments.size)
+    )
 
 
 @contextmanager
@@ -68,25 +52,15 @@ def predicted_trace(arguments: argparse.Namespace, source: str) -> Iterator[Path
     Raises InputError.
     """
     from app.analysis.device_choice import choose_device
-    from app.program.service import capability_of, write_predicted
+    from app.program import service
     from profiler.program.model import ProgramError
-    from profiler.program.request import Request
 
     device, _ = choose_device(arguments.device, None)
-    request = Request(
-        source, arguments.training, arguments.dtype, arguments.batch, arguments.sequence, dict(arguments.size),
-        capability_of(device),
-    )  # fmt: skip
-    with TemporaryDirectory(prefix="tritonworthy-") as folder:
-        path = arguments.save or Path(folder) / f"{_stem(source)}.json.gz"
+    with ExitStack() as stack:
         try:
-            write_predicted(request, device, path)
+            path = stack.enter_context(service.predicted_trace(request_of(arguments, source), device, arguments.save))
         except ProgramError as error:
             raise InputError(f"{error.message}\n{error.remedy}".rstrip()) from None
+        except OSError as error:
+            raise InputError(f"{error.filename or source}: {error.strerror}") from None
         yield path
-
-
-def _stem(source: str) -> str:
-    """A file's name for a program: `model.make_model`, `llama`."""
-    name = Path(source.removeprefix(CONFIG)).name
-    return name.removesuffix(".json").replace(".py:", ".") or "program"

@@ -86,9 +86,10 @@ class BriefLeftOut(TypedDict):
 
 
 class Brief(TypedDict):
-    """Advice on a trace or on a region's text, at most 1,500 tokens long. more: the command that prints all of it."""
+    """Advice on a trace, on a module whose step was predicted and not recorded, or on a region's text, at most 1,500
+    tokens long. more: the command that prints all of it."""
 
-    of: Literal["trace", "region"]
+    of: Literal["trace", "module", "region"]
     name: str
     device: str
     step: BriefStep | None

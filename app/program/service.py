@@ -1,13 +1,18 @@
-"""A program that the command line names -> a trace of its step, predicted for a device."""
+"""A program that somebody names -> a trace of its step, predicted for a device."""
 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
 from app.program.layout import trace_of
+from app.program.named import trace_name
 from app.program.price import prices
 from profiler.child.limits import Limits
 from profiler.hardware import Device
@@ -17,9 +22,25 @@ from profiler.program.request import Request
 NVIDIA = "sm_"
 
 
-def write_predicted(request: Request, device: Device, path: Path, limits: Limits = LIMITS) -> None:
+@contextmanager
+def predicted_trace(
+    request: Request, device: Device, save: Path | None = None, limits: Limits = LIMITS,
+    on_wait: Callable[[float], object] = lambda _: None,
+) -> Iterator[Path]:  # fmt: skip
+    """The file of the trace that is predicted for the program: `save`, else one that is removed. on_wait: as
+    `record_in_process` takes it; the capability is the device's. Raises ProgramError, OSError."""
+    with TemporaryDirectory(prefix="tritonworthy-") as folder:
+        path = save or Path(folder) / trace_name(request.source)
+        write_predicted(replace(request, capability=capability_of(device)), device, path, limits, on_wait)
+        yield path
+
+
+def write_predicted(
+    request: Request, device: Device, path: Path, limits: Limits = LIMITS,
+    on_wait: Callable[[float], object] = lambda _: None,
+) -> None:  # fmt: skip
     """Record the program, price it and write the trace, gzipped. Raises ProgramError, OSError."""
-    program = record_in_process(request, limits)
+    program = record_in_process(request, limits, on_wait)
     text = msgspec.json.encode(trace_of(program, prices(program, device), device))
     path.write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
 

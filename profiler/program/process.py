@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +21,7 @@ from profiler.program.request import Request
 LIMITS = Limits(timeout_s=300.0, memory_bytes=4 * GIB, cpu_s=600.0)
 """A model of 80 layers takes seconds, and a few hundred MB."""
 UNKILLABLE_S = 10.0
+TICK_S = 1.0
 MOST_LOG = 2000
 """Characters of what the process wrote that are repeated where it died."""
 
@@ -35,25 +38,27 @@ class Answer:
     remedy: str = ""
 
 
-def record_in_process(request: Request, limits: Limits = LIMITS) -> Program:
-    """The program that the request names. Raises ProgramError."""
-    program = answered(request, limits).program
+def record_in_process(
+    request: Request, limits: Limits = LIMITS, on_wait: Callable[[float], object] = lambda _: None
+) -> Program:
+    """The program that the request names. on_wait: told each second how long it takes by then. Raises ProgramError."""
+    program = answered(request, limits, on_wait).program
     assert program is not None
     return program
 
 
-def answered(request: Request, limits: Limits = LIMITS) -> Answer:
+def answered(request: Request, limits: Limits = LIMITS, on_wait: Callable[[float], object] = lambda _: None) -> Answer:
     """The same with what recording took. Raises ProgramError."""
     with TemporaryDirectory(prefix="tritonworthy-") as folder:
         asked, answer = Path(folder) / "request.json", Path(folder) / "answer"
         asked.write_bytes(msgspec.json.encode(request))
-        command = [sys.executable, "-m", "profiler.program.child", str(asked), str(answer)]
+        command = [sys.executable, "-P", "-m", "profiler.program.child", str(asked), str(answer)]
         log = os.open(Path(folder) / "log", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             process = Started(command, stdin=subprocess.DEVNULL, answer=log, log=log, cwd=None, env=_environment())
             impose(process.pid, limits)
             try:
-                status = process.wait(limits.timeout_s)
+                status = _wait(process, limits.timeout_s, on_wait)
             finally:
                 kill_tree(process)
             if status is None:
@@ -69,6 +74,17 @@ def answered(request: Request, limits: Limits = LIMITS) -> Answer:
     if told.program is None:
         raise ProgramError(told.error, told.remedy)
     return told
+
+
+def _wait(process: Started, timeout_s: float, on_wait: Callable[[float], object]) -> int | None:
+    """Its exit status, or None after so long."""
+    begun = time.monotonic()
+    while (taken_s := time.monotonic() - begun) < timeout_s:
+        status = process.wait(min(TICK_S, timeout_s - taken_s))
+        if status is not None:
+            return status
+        on_wait(time.monotonic() - begun)
+    return process.poll()
 
 
 def _environment() -> dict[str, str]:

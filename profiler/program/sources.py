@@ -54,10 +54,14 @@ def _of_function(path: Path, function: str) -> Workload:
 
 
 def _imported(path: Path) -> ModuleType:
-    """A file as a module, with its folder to import from. Raises ProgramError, with the line that failed."""
+    """A file as a module, with its folder to import from, and the current one behind all else.
+
+    Raises ProgramError, with the line that failed.
+    """
     if not path.is_file():
         raise ProgramError(f"{path}: no such file")
     sys.path.insert(0, str(path.resolve().parent))
+    sys.path.append(os.getcwd())
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

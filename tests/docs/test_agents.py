@@ -36,6 +36,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("step.json.gz", "after.json.gz"):
         shutil.copy(TRACE, tmp_path / name)
     (region,) = blocks(SKILL, "region")
+    (model,) = blocks(SKILL, "model")
+    (tmp_path / "model.py").write_text(model)
     (tmp_path / "region.txt").write_text(region)
     kernel = "from torch.nn.functional import rms_norm as norm\n\n\ndef rms_norm(x, weight):\n"
     (tmp_path / "my_kernels.py").write_text(f"{kernel}    return norm(x, x.shape[-1:], weight, 1e-6)\n")
@@ -43,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_skill_and_the_page_have_commands() -> None:
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 11
     assert {command.split()[1] for command in COMMANDS} == {"advise", "skill", "validate", "check"}
 
 
@@ -58,6 +60,8 @@ def test_a_command_runs(command: str, here: Path, capsys: pytest.CaptureFixture[
     if "--brief" in arguments:
         assert token_bound(printed.out) <= MAX_TOKENS + 1
         assert json.loads(printed.out)["do"] and printed.out.count("\n") == 1
+    if "model.py:make_model" in arguments:
+        assert json.loads(printed.out)["of"] == "module"
     if "--kernel" in arguments:
         assert json.loads(printed.out)["kernel_verdict"]["because"].startswith("it is right")
     if "--install" in arguments:

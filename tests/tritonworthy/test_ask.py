@@ -119,3 +119,47 @@ def test_a_notebook_shows_the_bottleneck_three_actions_and_a_link(trace: tritonw
 def test_names_of_a_trace_are_text_in_a_notebook(trace: tritonworthy.TraceReport) -> None:
     html = trace_html({**trace.body, "name": "<script>alert(1)</script>"}, "javascript:alert(1)")
     assert "<script" not in html and "javascript" not in html
+
+
+PROGRAM = """
+import torch
+
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU()), torch.randn(32, 256)
+"""
+DEFINITION = {
+    "axes": {"M": {"type": "var"}},
+    "inputs": {"a": {"shape": ["M", "M"], "dtype": "float32"}},
+    "reference": "def run(a):\n    return a @ a\n",
+}
+
+
+def test_a_program_is_what_the_command_line_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.py").write_text(PROGRAM)
+    source = f"{tmp_path / 'model.py'}:make_model"
+    report = tritonworthy.advise(source, "H100", training=True, dtype="bf16")
+    assert isinstance(report, tritonworthy.TraceReport)
+    options = ["--training", "--dtype", "bf16", "--device", "H100", "--oracle", "off", "--json"]
+    assert cli.main(["advise", source, *options]) == 0
+    assert report.body == json.loads(capsys.readouterr().out)
+    origin = report.body["origin"]
+    assert origin is not None and origin["training"] and origin["device"] == "NVIDIA H100"
+    assert report.regions[0].region.text.count("bf16")
+
+
+def test_a_definition_takes_its_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "square.json"
+    path.write_text(json.dumps(DEFINITION))
+    report = tritonworthy.advise(path, "H100", sizes={"M": 384})
+    assert isinstance(report, tritonworthy.TraceReport) and "384" in report.regions[0].region.text
+    with pytest.raises(tritonworthy.InputError, match="no size for M"):
+        tritonworthy.advise(path, "H100")
+
+
+def test_what_goes_with_a_program_goes_with_nothing_else(tmp_path: Path) -> None:
+    for asked in (TEXT, str(TRACE)):
+        with pytest.raises(tritonworthy.InputError, match="go with a program"):
+            tritonworthy.advise(asked, training=True)
+    with pytest.raises(tritonworthy.InputError, match="no such file"):
+        tritonworthy.advise(str(tmp_path / "none.py:make"))

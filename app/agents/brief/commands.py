@@ -8,17 +8,23 @@ from collections.abc import Sequence
 from app.agents.brief.tokens import token_bound
 from app.objects.brief import BriefProof
 
-AFTER = "AFTER.json.gz"
+BEFORE, AFTER = "BEFORE.json.gz", "AFTER.json.gz"
 KERNEL = "FILE.py:FUNCTION"
-TRACE, REGION = "TRACE.json.gz", "REGION.txt"
+TRACE, REGION, PREDICTED, PROGRAM = "TRACE.json.gz", "REGION.txt", "PREDICTED.json.gz", "FILE.py:FUNCTION"
 """What the reader puts in."""
-LONGEST_PATH = 60
-"""Tokens of a path beyond which a word stands for it."""
+LONGEST_PATH, LONGEST_WORDS = 60, 120
+"""Tokens of a path, and of a program with its options, beyond which a word stands for it, and dots for the options."""
 
 
 def given(file: str, stand_in: str = TRACE) -> str:
     """The file's path, or a word for one that is too long, or came from stdin."""
     return file if file != "-" and token_bound(file) <= LONGEST_PATH else stand_in
+
+
+def given_program(words: Sequence[str]) -> tuple[str, ...]:
+    """The words that `advise` takes for a program, the source first."""
+    source = given(words[0], PROGRAM)
+    return (source, *words[1:]) if token_bound(" ".join((source, *words[1:]))) <= LONGEST_WORDS else (source, "...")
 
 
 def command(*words: str) -> str:
@@ -35,6 +41,25 @@ def trace_proofs(file: str, region: int | None) -> list[BriefProof]:
     if region is None:
         return [step]
     return [step, *_region_proofs(("--trace", file, "--region", str(region)))]
+
+
+def module_proofs(file: str, program: Sequence[str], region: int | None) -> list[BriefProof]:
+    """The same of a step that nobody recorded. file: its predicted trace, "" where none is kept; program: the words
+    that `advise` takes for it, none where the trace alone is known."""
+    step: BriefProof = {
+        "proves": f"the step is faster: record it before and after the change, as {BEFORE} and {AFTER}",
+        "command": command("check", AFTER, "--baseline", BEFORE),
+    }
+    if region is None:
+        return [step]
+    saved: list[BriefProof] = [
+        {
+            "proves": f"nothing by itself: writes {PREDICTED}",
+            "command": command("advise", *program, "--save", PREDICTED),
+        }
+    ]
+    regions = _region_proofs(("--trace", file or PREDICTED, "--region", str(region)))
+    return [step, *([] if file else saved), *regions]
 
 
 def text_proofs(file: str) -> list[BriefProof]:

@@ -77,7 +77,7 @@ def _shorter_briefs(brief: Brief) -> Iterator[Brief]:
             yield brief
         if (listed, kept) == ("do", 4):  # what the code computes is in the trace as well
             for place in reversed(range(len(brief["do"]))):
-                if place or brief["of"] == "trace":
+                if place or brief["of"] != "region":
                     brief = _with_edit(brief, place, before="")
                     yield brief
     brief = _reasons_cut(brief, _SHORT_REASON)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.advice.case import label_of
-from app.agents.brief.commands import command, given, trace_proofs
+from app.agents.brief.commands import command, given, given_program, module_proofs, trace_proofs
 from app.agents.brief.fit import NAME, PLACE, REASON, TITLE, code_text, fit_brief, one_line
 from app.agents.brief.numbers import rounded, rounded_range
 from app.agents.brief.tokens import MAX_TOKENS
 from app.objects.advice import Advice, Alternative
 from app.objects.brief import Brief, BriefAction, BriefEdit, BriefLeave, BriefStep
+from app.objects.common import Note
 from app.objects.region import Region, RegionBody
 from app.objects.trace import Action, Trace, TraceBody
 from app.units import count, duration
@@ -21,13 +22,20 @@ LEAST_SHARE = 0.01
 AnyRegion = Region | RegionBody
 
 
-def trace_brief(trace: Trace | TraceBody, file: str, *, warnings: Sequence[str] = (), most: int = MAX_TOKENS) -> Brief:
-    """What to do about a trace's step. file: as commands take it; warnings: further ones, told first."""
+def trace_brief(
+    trace: Trace | TraceBody, file: str, *, program: Sequence[str] = (), warnings: Sequence[str] = (),
+    most: int = MAX_TOKENS,
+) -> Brief:  # fmt: skip
+    """What to do about a trace's step. file: as commands take it, "" of a program whose trace is not kept; program:
+    the words that `advise` takes for it; warnings: further ones, told first."""
     regions = trace["regions"]
     numbers = {region.get("key"): number for number, region in enumerate(regions, 1)}
     actions = _actions(trace.get("actions") or (), regions, numbers)
     wanted = next((a["region"] for a in actions if a["region"]), 1 if regions else None)
-    told = [_remark(note["message"], note["remedy"]) for note in trace["notes"] if note["level"] != "info"]
+    predicted = trace.get("origin") is not None
+    place = given(file) if file else ""
+    asked = given_program(program) if program else (place,)
+    told = [_remark(note["message"], note["remedy"]) for note in _notes(trace["notes"])]
     told += [
         _remark(f"torch.compile: {each['op']} {each['does']}.", each["remedy"])
         for each in trace.get("compile_obstacles") or ()
@@ -35,21 +43,27 @@ def trace_brief(trace: Trace | TraceBody, file: str, *, warnings: Sequence[str] 
     critical = trace.get("critical")
     return fit_brief(
         {
-            "of": "trace",
-            "name": one_line(trace["name"], NAME),
+            "of": "module" if predicted else "trace",
+            "name": one_line(program[0] if program else trace["name"], NAME),
             "device": one_line(trace.get("estimates_for") or trace["device"] or "", NAME),
             "step": _step(trace),
             "call": None,
             "bottleneck": one_line(critical["because"], REASON) if critical else "",
             "do": actions,
             "do_not": _leave(regions),
-            "verify": trace_proofs(given(file), wanted),
+            "verify": module_proofs(place, asked, wanted) if predicted else trace_proofs(place, wanted),
             "warnings": [*(one_line(text, REASON) for text in warnings), *told],
             "left_out": {"do": 0, "do_not": 0, "warnings": 0, "edits": _edits_missing(trace, actions)},
-            "more": command("advise", given(file), "--json"),
+            "more": command("advise", *asked, "--json"),
         },
         most,
     )
+
+
+def _notes(notes: Sequence[Note]) -> list[Note]:
+    """Those that are a warning. That a step is predicted is the first, and what ends its record the next."""
+    told = [note for note in notes if note["level"] != "info" or note["code"] == "predicted"]
+    return sorted(told, key=lambda note: (note["code"] != "predicted", note["code"] != "not-recorded"))
 
 
 def _step(trace: Trace | TraceBody) -> BriefStep | None:

@@ -56,7 +56,8 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
                                                 not host_first or p.after_us is not None)
     ]  # fmt: skip
     times, notes = trace.get("host_times") or [], trace.get("notes") or []
-    again = recording.record_again(step, times, notes, [p.option for p in priced])
+    recorded = not trace.get("origin")  # a predicted step lacks nothing that recording it again would show
+    again = recording.record_again(step, times, notes, [p.option for p in priced]) if recorded else []
     if again and recording.tells_nothing(wall, step.pace["launches"], times):
         priced = []
     priced += [Priced(option, None) for option in again]

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 EXAMPLES = ROOT / "app" / "examples"
-TOOLS = {"advise_trace", "advise_region", "validate", "explain_kernel"}
+TOOLS = {"advise_trace", "advise_module", "advise_region", "validate", "explain_kernel"}
 SHADOW = "raise SystemExit('a module of the folder was imported')\n"
 KERNEL = """
 import torch
@@ -39,6 +40,31 @@ def doubled(x):
 def wrong(x):
     return x * 2
 """
+MODELS = """
+import time
+
+import torch
+
+
+def make_model():
+    layers = [torch.nn.Linear(1024, 1024), torch.nn.GELU(), torch.nn.LayerNorm(1024)]
+    return torch.nn.Sequential(*layers, *layers, *layers), torch.randn(64, 128, 1024)
+
+
+def endless():
+    while True:
+        time.sleep(0.01)
+
+
+def loud():
+    print("\\x1b[31m" + "loud " * 10000)
+    raise RuntimeError("on purpose " * 5000)
+"""
+DEFINITION = {
+    "axes": {"M": {"type": "var"}},
+    "inputs": {"a": {"shape": ["M", "M"], "dtype": "float32"}},
+    "reference": "def run(a):\n    return (a @ a).softmax(-1)\n",
+}
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 WRITTEN = EXAMPLES / "swiglu.txt"
 LLAMA = "llama_prefill_bf16_eager_stack.json.gz"
@@ -54,6 +80,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(WRITTEN, place / WRITTEN.name)
     (place / "own").mkdir()
     (place / "own" / "my_kernels.py").write_text(KERNEL)
+    (place / "own" / "models.py").write_text(MODELS)
+    (place / "own" / "lacks.py").write_text("import no_such_package_at_all\n")
+    (place / "own" / "square.json").write_text(json.dumps(DEFINITION))
+    (place / "own" / "config.json").write_text('{"model_type": "llama"}')
+    (place / "out.py").symlink_to(ROOT / "tests" / "profiler" / "program" / "programs.py")
     (place / "notes.md").write_text("# no trace\n")
     (place / "out.json").symlink_to(EXAMPLES / "llama_prefill.json.gz")
     for name in ("app", "torch", "json", "queue"):
@@ -105,6 +136,19 @@ def test_an_agent_asks_changes_and_proves(folder: Path) -> None:
             brief = await ask("advise_trace", path=LLAMA, inductor=False)
             assert brief["do"][0]["saves_us"]["mid"] > 0 and brief["bottleneck"]
             assert len(shares) > len(set(brief)) and shares == sorted(set(shares)) and shares[-1] == 1.0
+            shares.clear()
+            # What would it be without a trace?
+            module = await ask(
+                "advise_module", program="own/models.py:make_model", device="H100", training=True, dtype="bf16",
+                inductor=False,
+            )  # fmt: skip
+            assert (module["of"], module["device"]) == ("module", "NVIDIA H100") and module["step"]["time_us"] > 0
+            assert module["warnings"][0].startswith("From the module, predicted for NVIDIA H100")
+            assert module["more"] == (
+                "tritonworthy advise own/models.py:make_model --training --device H100 --dtype bf16 --json"
+            )
+            assert len(shares) > 3 and shares == sorted(set(shares)) and shares[-1] == 1.0
+            shares.clear()
             # What is this kernel, and which code launches it?
             kernel = await ask("explain_kernel", path=LLAMA, name="pow_tensor")
             number = kernel["regions"][0]["number"]
@@ -140,6 +184,26 @@ def test_what_is_wrong_is_a_tools_error_in_words_and_the_next_question_is_answer
         ("advise_trace", {"path": "notes.md"}, "The file is not JSON"),
         ("advise_trace", {"path": LLAMA, "device": "GTX 1"}, "known devices"),
         ("advise_trace", {}, "path"),
+        ("advise_module", {"program": "../x.py:f"}, "outside of the folder"),
+        ("advise_module", {"program": f"{ROOT}/tests/profiler/program/programs.py:blocks"}, "outside of the folder"),
+        ("advise_module", {"program": "out.py:blocks"}, "outside of the folder"),
+        ("advise_module", {"program": "hf:/etc"}, "outside of the folder"),
+        ("advise_module", {"program": "hf:../config.json"}, "outside of the folder"),
+        ("advise_module", {"program": "../definition.json"}, "outside of the folder"),
+        ("advise_module", {"program": "own/none.py:f"}, "no such file"),
+        ("advise_module", {"program": "own/models.py"}, "say which function"),
+        ("advise_module", {"program": "own/models.py:a.b"}, "no function's name"),
+        ("advise_module", {"program": "own/config.json"}, "a config is hf:FILE"),
+        ("advise_module", {"program": LLAMA}, "a trace is for advise_trace"),
+        ("advise_module", {"program": "own/models.py:make_modle"}, "It has make_model, endless, loud"),
+        ("advise_module", {"program": "own/models.py:make_model", "device": "GTX 1"}, "known devices"),
+        ("advise_module", {"program": "own/models.py:make_model", "dtype": "f64"}, "'f32'"),
+        ("advise_module", {"program": "own/models.py:make_model", "budget_s": 1e9}, "less than or equal to 300"),
+        ("advise_module", {"program": "own/models.py:endless", "budget_s": 8}, "not recorded after 8 s"),
+        ("advise_module", {"program": "own/models.py:loud"}, "models.py:19: RuntimeError: on purpose"),
+        ("advise_module", {"program": "own/lacks.py:f"}, "lacks.py:1: No module named 'no_such_package_at_all'"),
+        ("advise_module", {"program": "own/square.json"}, "no size for M"),
+        ("advise_module", {"program": "own/square.json", "sizes": {"M": 0}}, "greater than or equal to 1"),
         ("advise_region", {"path": "out.json"}, "outside of the folder"),
         ("advise_region", {"path": LLAMA}, "a trace is for advise_trace"),
         ("advise_region", {"text": "x: f32[4]\ny = gleu(x)\nreturn y\n"}, "id you mean gelu"),
@@ -220,3 +284,48 @@ def test_a_question_that_is_cancelled_is_ended(folder: Path) -> None:
             assert told(await agent.call_tool("advise_region", {"text": REGION}))
 
     anyio.run(loop)
+
+
+def test_a_config_is_asked_about_or_what_is_not_installed_is_said(folder: Path) -> None:
+    async def loop() -> Any:
+        async with client(folder) as agent:
+            question = {"program": "hf:own", "batch": 2, "sequence": 128, "inductor": False, "device": "H100"}
+            sized = {"program": "own/square.json", "sizes": {"M": 2048}, "inductor": False, "device": "H100"}
+            assert told(await agent.call_tool("advise_module", sized))["more"].endswith("--size M=2048 --json")
+            return await agent.call_tool("advise_module", question)
+
+    result = anyio.run(loop)
+    if find_spec("transformers") is None:
+        assert result.is_error
+        assert result.content[0].text.endswith("transformers is not installed. pip install transformers")
+    else:
+        assert told(result)["more"] == (
+            "tritonworthy advise hf:own/config.json --device H100 --batch 2 --sequence 128 --json"
+        )
+
+
+def test_a_program_that_is_cancelled_leaves_no_process(folder: Path) -> None:
+    async def loop() -> list[psutil.Process]:
+        before = {p.pid for p in psutil.Process().children(recursive=True)}
+        async with client(folder) as agent:
+            waits = anyio.Event()
+
+            async def on_progress(done: float, total: float | None, message: str | None) -> None:
+                if done > 0:
+                    waits.set()
+
+            async def ask() -> None:
+                question = {"program": "own/models.py:endless"}
+                await agent.call_tool("advise_module", question, progress_callback=on_progress)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await waits.wait()
+                (server,) = [p for p in psutil.Process().children() if p.pid not in before]
+                recording = [p for p in server.children(recursive=True) if "profiler.program.child" in p.cmdline()]
+                tasks.cancel_scope.cancel()
+            return recording
+
+    recording = anyio.run(loop)
+    assert len(recording) == 1
+    assert psutil.wait_procs(recording, 20)[1] == []

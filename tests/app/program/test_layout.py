@@ -84,3 +84,11 @@ def test_a_slower_device_takes_longer(tmp_path: Path) -> None:
         write_predicted(Request(f"{PROGRAMS}:blocks"), device(name), path)
         times.append(read_trace(path).kernel_time_us)
     assert times[0] < times[1]
+
+
+def test_nobody_is_told_to_record_again_what_was_not_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "small.json.gz"
+    write_predicted(Request(f"{PROGRAMS}:reads"), device("H100"), path)
+    told = report(path, "small")
+    assert (told["pace"] or {})["launches"] < 8
+    assert [a["tool"] for a in told["actions"] or () if a["tool"] == "record"] == []

@@ -60,6 +60,29 @@ def test_a_broken_file_is_named_with_its_line(tmp_path: Path, text: str, message
     assert message in said(f"{path}:make")
 
 
+def test_a_program_imports_from_its_folder_and_the_current_one_which_replace_nothing_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("profiler", "app", "msgspec"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the folder was imported')")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "widths.py").write_text("WIDTH = 96\n")
+    (tmp_path / "models" / "parts.py").write_text("from torch.nn import Linear\n")
+    (tmp_path / "models" / "one.py").write_text(
+        "import torch\nfrom parts import Linear\nfrom widths import WIDTH\n"
+        "def make():\n    return Linear(WIDTH, 8), torch.randn(4, WIDTH)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert record_in_process(Request("models/one.py:make")).parameters == 96 * 8 + 8
+
+
+def test_while_it_is_recorded_its_time_is_told() -> None:
+    told: list[float] = []
+    with pytest.raises(ProgramError, match="not recorded after 5 s"):
+        record_in_process(Request(f"{PROGRAMS}:endless"), Limits(timeout_s=5.0), told.append)
+    assert 3 <= len(told) <= 6 and told == sorted(told)
+
+
 DEFINITION = {
     "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 64}, "T": {"type": "expr", "expression": "M * 2"}},
     "inputs": {"a": {"shape": ["T", "N"], "dtype": "bfloat16"}, "eps": {"shape": None, "dtype": "float32"}},

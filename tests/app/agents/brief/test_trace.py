@@ -15,7 +15,9 @@ from app.agents.brief.ranks import ranks_brief
 from app.agents.brief.tokens import MAX_TOKENS, json_text, token_bound
 from app.agents.brief.trace import trace_brief
 from app.objects.brief import Brief
+from app.program.named import words_of
 from app.trace_report.ranks import RankReports
+from profiler.program.request import Request
 from tests.app.objects.exact import differences
 from tests.app.trace_report.reports import reported
 from tests.profiler.trace.files import TRACES
@@ -93,6 +95,46 @@ def test_every_command_of_a_brief_is_one_of_ours() -> None:
         assert "a folder/step one.json.gz" in map(
             str, (*(getattr(parsed, "file", None) or ()), getattr(parsed, "trace", ""), getattr(parsed, "baseline", ""))
         )
+
+
+def predicted(gaps: int = 0) -> Any:
+    """A step that nobody recorded, with notes on what was assumed."""
+    trace: Any = deepcopy(reported(STEPS))
+    trace["origin"] = {"kind": "module", "name": "m.py:make", "device": "NVIDIA H100", "gaps": []}
+    assumed = {"code": "not-recorded", "level": "warning", "message": "m.py:3: a value is read", "remedy": ""}
+    told = {"code": "predicted", "level": "info", "message": "From the module, predicted", "remedy": ""}
+    trace["notes"] = [*trace["notes"], *[assumed] * gaps, told]
+    return trace
+
+
+@pytest.mark.parametrize("saved", ["", "kept.json.gz"])
+def test_commands_of_a_program_are_ours_and_take_no_program_for_a_trace(saved: str) -> None:
+    words = words_of(Request("a b/m.py:make", True, "bf16"), "H100")
+    brief = trace_brief(predicted(), saved, program=words)
+    assert (brief["of"], brief["name"]) == ("module", "a b/m.py:make")
+    told = [*(proof["command"] for proof in brief["verify"]), brief["more"]]
+    assert len(told) == (4 if saved else 5)
+    for command in told:
+        _, *arguments = shlex.split(command)
+        parsed = cli._parser().parse_args(arguments)
+        if arguments[0] == "advise":
+            assert parsed.file == ["a b/m.py:make"] and parsed.training and parsed.dtype == "bf16"
+        elif arguments[0] == "validate":
+            assert str(parsed.trace) == (saved or "PREDICTED.json.gz")
+        else:
+            assert arguments == ["check", "AFTER.json.gz", "--baseline", "BEFORE.json.gz"]
+    assert any("--save PREDICTED.json.gz" in command for command in told) != bool(saved)
+
+
+def test_that_a_step_is_predicted_is_told_first_and_then_what_was_not_recorded() -> None:
+    warnings = trace_brief(predicted(3), "", program=("m.py:make",), most=10**6)["warnings"]
+    assert [text.partition(":")[0][:9] for text in warnings[:4]] == ["From the ", "m.py", "m.py", "m.py"]
+    assert trace_brief(predicted(300), "", program=("m.py:make",))["warnings"][0].startswith("From the module")
+
+
+def test_a_program_with_many_options_does_not_outgrow_the_bound() -> None:
+    words = words_of(Request("d" * 5000 + ".json", sizes={f"AXIS_{i}": i for i in range(500)}), "H100")
+    assert token_bound(json_text(trace_brief(predicted(), "", program=words))) <= MAX_TOKENS
 
 
 def test_names_from_a_trace_neither_hide_nor_outgrow_the_bound() -> None:
