@@ -12,7 +12,7 @@ from app.objects.brief import KernelExplained, KernelRegion, KernelRoof
 from app.objects.region import Region, RegionBody
 from app.objects.trace import KernelRow, Trace, TraceBody
 from app.trace_report.actions.model import where_of
-from app.trace_report.actions.regions import PREDICTED
+from app.trace_report.actions.regions import title_of
 from profiler.trace.analyze import kernel_kinds as kinds
 
 MOST_OTHERS = 12
@@ -98,7 +98,7 @@ def _region(place: int, region: Region | RegionBody) -> KernelRegion:
         "share_of_step": rounded(region["share_of_step"]),
         "kernels_per_call": rounded(region.get("kernels_per_call")),
         "roof": _roof(region),
-        "advice": one_line(advice["headline"].partition(PREDICTED)[0], TITLE) if advice else "",
+        "advice": one_line(title_of(region["name"], advice), TITLE) if advice else "",
         "action": one_line(advice["action"], REASON) if advice else "",
         "code": code_text(advice["call"]) if advice else "",
     }

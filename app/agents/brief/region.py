@@ -14,7 +14,7 @@ from app.objects.advice import Advice, Alternative
 from app.objects.brief import Brief, BriefAction, BriefCall, BriefLeave
 from app.objects.common import Range
 from app.objects.region import Region, RegionBody
-from app.trace_report.actions.regions import PREDICTED
+from app.trace_report.actions.regions import title_of
 from app.units import amount
 
 MOST_OPTIONS = 4
@@ -90,7 +90,7 @@ def _do(
     return [
         {
             "rank": 1,
-            "title": one_line(advice["headline"].partition(PREDICTED)[0], TITLE),
+            "title": one_line(title_of(region["name"], advice), TITLE),
             "tool": advice["tool"],
             "saves_us": _saved(now, chosen),
             "evidence": one_line(f"measured on {measured['device']}", TITLE) if measured else "predicted",

@@ -71,14 +71,14 @@ def _of(place: int, region: AnyRegion, advice: Advice, tool: ActionTool) -> Opti
     change = None if left is None else Change(time={place: left}, own=True, launches=launches)
     key = str(region.get("key") or f"region-{place}")
     return Option(
-        key, tool, advice["mode"], _title(region, advice), advice["call"],
+        key, tool, advice["mode"], title_of(region["name"], advice), advice["call"],
         advice["action"], _evidence(region, advice), change, (place,), scope_is_step=False, where=where_of(region),
     )  # fmt: skip
 
 
-def _title(region: AnyRegion, advice: Advice) -> str:
+def title_of(name: str, advice: Advice) -> str:
     """What to do, without figures: the headline, or the tool's words where that says what was measured."""
-    measured, name = MEASURED.match(advice["headline"]), region["name"]
+    measured = MEASURED.match(advice["headline"])
     if measured is None:
         return TOLD.sub("", advice["headline"])
     mode = "" if advice["mode"] == "default" else f" in mode {advice['mode'].removesuffix('-no-cudagraphs')}"
