@@ -232,20 +232,6 @@ def test_a_profiler_that_has_ended_is_no_obstacle(tmp_path: Path) -> None:
         profiling.require_free()
 
 
-def test_a_profiler_begun_before_the_step_with_stacks_leaves_the_other_steps(tmp_path: Path) -> None:
-    capture = tritonworthy.capture(tmp_path / "step.json.gz", skip=0, quiet=True)
-    files = recorder.files_of(capture.path)
-    course = capture._record_steps(files)
-    for _ in range(capture.timed + 1 + recorder.RECORDED):
-        next(course)
-        train()
-    capture._course = course
-    with torch.profiler.profile(schedule=torch.profiler.schedule(wait=9, warmup=1, active=1)):
-        capture.step()
-    assert capture.problem == "another profiler is running" and capture.recording is not None
-    assert len(step_names(capture.recording.path)) == 2
-
-
 def test_a_folder_that_is_gone_at_the_end_does_not_end_the_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
