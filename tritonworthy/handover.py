@@ -51,7 +51,9 @@ def upload(url: str, recording: Recording, token: str | None) -> HandOver:
     parts += [("execution_trace", recording.observed)] if recording.observed is not None else []
     try:
         server = Remote(url, token)
-        answer = server.upload("/api/v1/traces", parts)
+        trace_id = server.upload("/api/v1/traces", parts)["id"]
     except (RemoteError, OSError) as error:
         return HandOver(None, "", f"not handed over: {error}")
-    return HandOver(server, str(answer["id"]))
+    except KeyError:
+        return HandOver(None, "", f"not handed over: {url} answered without a trace's id")
+    return HandOver(server, str(trace_id))

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from torch.profiler import ExecutionTraceObserver, profile
 
+T = TypeVar("T")
+
 Steps = Generator[None, None, float]
 """Yields once a step and returns µs of one."""
+
+
+class ProfilerBusyError(RuntimeError):
+    """The program records itself."""
+
+
+class StepFailedError(Exception):
+    """Thrown into a part: a step ended with an error."""
 
 
 def has_gpu() -> bool:
@@ -41,6 +52,37 @@ def rank_here() -> int | None:
     return None
 
 
+def require_free() -> None:
+    """Raises ProfilerBusyError where another profiler runs: torch has one at a time, and a second one ends the process.
+
+    One whose schedule still waits counts too: it would start in the midst of a recording.
+    """
+    from torch._C._autograd import _profiler_enabled
+    from torch.autograd import profiler
+    from torch.profiler import profile
+
+    running = _profiler_enabled() or profiler._is_profiler_enabled
+    # gone once a profiler with a schedule has ended; the search takes longer
+    begun = "ProfilerStep" in profiler.KinetoStepTracker._step_dict
+    if running or (begun and any(type(one) is profile and one.step_rec_fn is not None for one in gc.get_objects())):
+        raise ProfilerBusyError("another profiler is running")
+
+
+def repeated(part: Callable[[], Generator[None, None, T]]) -> Generator[None, None, T]:
+    """A part that begins again where a step in it fails."""
+    while True:
+        try:
+            return (yield from part())
+        except StepFailedError:
+            continue
+
+
+def passed(steps: int) -> Generator[None, None, None]:
+    """Steps that nothing is done about."""
+    for _ in range(steps):
+        yield
+
+
 def timed(steps: int) -> Steps:
     """Steps as they are. The GPU is waited for before the first and after the last alone, as between no others."""
     wait_for_gpu()
@@ -55,6 +97,7 @@ def recorded(steps: int, path: Path, *, stacks: bool, execution_trace: Path | No
     """One step to warm the profiler up, then steps in a trace."""
     from torch.profiler import schedule
 
+    require_free()
     with observing(execution_trace) as observer:
         with profiler(stacks, schedule(wait=0, warmup=1, active=steps, repeat=1), observer) as running:
             yield
@@ -75,6 +118,7 @@ def recorded_block(path: Path) -> Steps:
     """One step, from its first line on: nothing is warmed up, and stacks, which would slow compiling, are left out."""
     import torch
 
+    require_free()
     with profiler(False, None, None) as running:
         start = time.perf_counter()
         with torch.profiler.record_function("ProfilerStep#0"):

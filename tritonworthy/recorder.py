@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -12,11 +14,15 @@ from typing import ParamSpec, TypeVar
 
 from tritonworthy import notebook, profiling
 from tritonworthy.handover import HandOver, upload
-from tritonworthy.recording import Files, Recording, describe, files_of, stacks_are_free
+from tritonworthy.profiling import ProfilerBusyError, StepFailedError
+from tritonworthy.recording import Files, Recording, describe, files_of, moved, stacks_are_free
 from tritonworthy.reports import TraceReport
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Course = Generator[None, None, None]
+"""A recording that waits at every step's end."""
 
 SKIP = 5
 """Steps before anything is timed: compiling, tuning and the allocator's first requests are over then."""
@@ -33,7 +39,7 @@ class CaptureError(RuntimeError):
 class Capture:
     """One recording: as a context with `step()` after every step, or as the decorator of the function that is a step.
 
-    What goes wrong while recording is said on stderr and in `problem`: it never ends the program that is recorded.
+    What goes wrong is said on stderr and in `problem`, also where there is a `recording`: it never ends the program.
     """
 
     def __init__(
@@ -50,10 +56,13 @@ class Capture:
         self.recording: Recording | None = None
         self.problem = ""
         self.steps = 0
+        self.failed_steps = 0
         self._is_block = False
+        self._call_failed = False
         self._token = token
         self._quiet = quiet
-        self._course: Generator[None, None, None] | None = None
+        self._course: Course | None = None
+        self._without_stacks: Recording | None = None
         self._hand_over: HandOver | None = None
         self._report: TraceReport | None = None
 
@@ -85,6 +94,7 @@ class Capture:
     def begin(self) -> None:
         """The first step begins; a later call changes nothing. A context begins by itself."""
         if self._course is None and not self.done:
+            atexit.register(self.end)
             self._start(self._record_steps(self._files()))
 
     def step(self) -> None:
@@ -93,15 +103,19 @@ class Capture:
             return
         if self._is_block:  # so it is no single step: what was recorded as one is dropped
             self._is_block = False
-            self._course.close()
+            if not self._closed():
+                return
             self._start(self._record_steps(self._files()))
         self.steps += 1
         self._go_on()
 
     def end(self) -> None:
-        """No more steps come. A context ends by itself."""
-        if self._course is not None:
-            self._stop(f"{self.steps} steps ran, and a recording takes {self.steps_wanted}: lower skip, or run more")
+        """No more steps come. A context ends by itself, the rest with the program."""
+        if self._course is None:
+            return
+        failed = f", {self.failed_steps} failed" if self.failed_steps else ""
+        wanted = f"a recording takes {self.steps_wanted}: lower skip, or run more"
+        self._stop(f"{self.steps} steps ran{failed}, and {wanted}")
 
     def __enter__(self) -> Capture:
         if self._course is not None or self.done:
@@ -127,8 +141,12 @@ class Capture:
 
         @functools.wraps(function)
         def stepping(*args: P.args, **kwargs: P.kwargs) -> R:
-            self.begin()
-            result = function(*args, **kwargs)
+            self._begin_call()
+            try:
+                result = function(*args, **kwargs)
+            except BaseException:
+                self._call_failed = self._course is not None
+                raise
             self.step()
             return result
 
@@ -137,60 +155,103 @@ class Capture:
     def _files(self) -> Files:
         return files_of(self.path, profiling.rank_here())
 
-    def _start(self, course: Generator[None, None, None]) -> None:
+    def _begin_call(self) -> None:
+        """Where the call before failed, the part that it was in begins again now, without what its handling took."""
+        if self._call_failed and self._course is not None:
+            self.failed_steps += 1
+            course = self._course
+            self._advance(lambda: course.throw(StepFailedError()))
+        self._call_failed = False
+        self.begin()
+
+    def _start(self, course: Course) -> None:
         self._course = course
         self._go_on()
 
     def _go_on(self) -> None:
         """On to the end of the next step."""
-        assert self._course is not None
+        course = self._course
+        assert course is not None
+        self._advance(lambda: next(course))
+
+    def _advance(self, go: Callable[[], None]) -> None:
         try:
-            next(self._course)
+            go()
         except StopIteration:
             self._course = None
+            atexit.unregister(self.end)
         except Exception as error:  # of the profiler or the disk: the program goes on
-            self._stop(f"{type(error).__name__}: {error}")
+            self._stop(_words(error), failed=True)
 
-    def _stop(self, problem: str) -> None:
-        assert self._course is not None
-        self._course.close()
-        self._course = None
-        if self.recording is None:
-            self.problem = problem
-            self._say(f"nothing was recorded: {problem}")
-
-    def _record_steps(self, files: Files) -> Generator[None, None, None]:
-        for _ in range(self.skip):
-            yield
-        files.path.parent.mkdir(parents=True, exist_ok=True)
-        bare_us = yield from profiling.timed(self.timed)
-        plain_us = yield from profiling.recorded(RECORDED, files.plain, stacks=False)
-        observed = files.execution_trace if self.execution_trace else None
+    def _closed(self) -> bool:
+        """Ends the course; whether it ended well."""
+        course, self._course = self._course, None
+        atexit.unregister(self.end)
         try:
-            stacks_us = yield from profiling.recorded(1, files.stacks, stacks=True, execution_trace=observed)
-        except GeneratorExit:  # the program ended first: there is the recording without them
-            files.plain.replace(files.path)
-            self._finish(Recording(files.path, files.path, None, None, bare_us, plain_us, None, profiling.has_gpu()))
-            raise
-        chosen = files.stacks if stacks_are_free(plain_us, stacks_us) else files.plain
-        chosen.replace(files.path)
-        plain, stacks = (files.path if path == chosen else path for path in (files.plain, files.stacks))
-        self._finish(Recording(files.path, plain, stacks, observed, bare_us, plain_us, stacks_us, profiling.has_gpu()))
+            if course is not None:
+                course.close()
+        except Exception as error:
+            self._fail(_words(error))
+        return not self.problem
 
-    def _record_block(self, files: Files) -> Generator[None, None, None]:
+    def _stop(self, problem: str, *, failed: bool = False) -> None:
+        """Nothing more is recorded: what was recorded without stacks is kept.
+
+        failed: a fault, which is told beside a recording too; else the program ended early.
+        """
+        self._closed()
+        if self.recording is None and self._without_stacks is not None:
+            try:
+                self._finish(self._without_stacks)
+            except Exception as error:
+                self._fail(_words(error))
+        if failed or self.recording is None:
+            self._fail(problem)
+
+    def _fail(self, problem: str) -> None:
+        """The first problem is kept: others follow from it."""
+        if self.problem:
+            return
+        self.problem = problem
+        self._say(problem if self.recording else f"nothing was recorded: {problem}")
+
+    def _record_steps(self, files: Files) -> Course:
+        profiling.require_free()
+        yield from profiling.repeated(lambda: profiling.passed(self.skip))
+        files.path.parent.mkdir(parents=True, exist_ok=True)
+        bare_us = yield from profiling.repeated(lambda: profiling.timed(self.timed))
+        plain_us = yield from profiling.repeated(lambda: profiling.recorded(RECORDED, files.plain, stacks=False))
+        has_gpu = profiling.has_gpu()
+        self._without_stacks = Recording(files.plain, files.plain, None, None, bare_us, plain_us, None, has_gpu)
+        observed = files.execution_trace if self.execution_trace else None
+        stacks_us = yield from profiling.repeated(
+            lambda: profiling.recorded(1, files.stacks, stacks=True, execution_trace=observed)
+        )
+        chosen = files.stacks if stacks_are_free(plain_us, stacks_us) else files.plain
+        self._finish(Recording(chosen, files.plain, files.stacks, observed, bare_us, plain_us, stacks_us, has_gpu))
+
+    def _record_block(self, files: Files) -> Course:
         files.path.parent.mkdir(parents=True, exist_ok=True)
         step_us = yield from profiling.recorded_block(files.path)
         self._finish(Recording(files.path, files.path, None, None, None, step_us, None, profiling.has_gpu()))
         self._say("step() was never called: the block was recorded as one step, without stacks")
 
     def _finish(self, recording: Recording) -> None:
-        self.recording = recording
-        for line in describe(recording):
+        """The trace to read goes to the path that the user gave, is told, and handed over."""
+        self.recording = moved(recording, self._files().path)
+        for line in describe(self.recording):
             self._say(line)
         if self.url is None or not recording.has_gpu:
             return
-        self._hand_over = upload(self.url, recording, self._token)
-        self._say(self._hand_over.problem or f"handed over: {self.link}")
+        try:
+            self._hand_over = upload(self.url, self.recording, self._token)
+        except Exception as error:
+            self._fail(f"not handed over: {_words(error)}")
+        else:
+            if self._hand_over.problem:
+                self._fail(self._hand_over.problem)
+            else:
+                self._say(f"handed over: {self.link}")
 
     def _advise(self) -> TraceReport:
         if self.recording is None:
@@ -204,18 +265,24 @@ class Capture:
         return read_trace(self.recording.path, execution_trace=self.recording.observed)
 
     def _say(self, line: str) -> None:
-        if not self._quiet:
+        if self._quiet:
+            return
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed
             print(f"tritonworthy: {line}", file=sys.stderr)
 
     def __repr__(self) -> str:
-        state = self.problem or ("recorded" if self.recording else "recording" if self._course else "not begun")
-        return f"<Capture {str(self.path)!r}: {state}>"
+        state = "recorded" if self.recording else "recording" if self._course else "" if self.problem else "not begun"
+        return f"<Capture {str(self.path)!r}: {', '.join(filter(None, (state, self.problem)))}>"
 
     def _repr_html_(self) -> str:
         if self.recording is None or not self.recording.has_gpu:
             lines = describe(self.recording) if self.recording else [repr(self)]
             return notebook.text_html("\n".join(lines))
         return self.report._repr_html_()
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, ProfilerBusyError) else f"{type(error).__name__}: {error}"
 
 
 def capture(

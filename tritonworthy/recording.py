@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +12,9 @@ Stacks = Literal["recorded", "in another file", "none"]
 MOST_SLOWDOWN = 1.10
 """Of a step with stacks over the same without: beyond it the trace without stacks is the one to read, whose waiting for
 the host is nearer to the truth. Where the GPU sets the pace, stacks cost a step nothing; where the host does, more."""
+
+LEAST_SLOWDOWN = 0.9
+"""A profiler makes no step faster: below it the steps themselves differ, and their times tell nothing about it."""
 
 SUFFIXES = (".json.gz", ".json")
 
@@ -50,6 +53,11 @@ class Recording:
         return (self.slowdown or 0.0) > MOST_SLOWDOWN
 
     @property
+    def unsteady(self) -> bool:
+        """Steps differ so much that `slowdown` says nothing."""
+        return self.slowdown is not None and self.slowdown < LEAST_SLOWDOWN
+
+    @property
     def observed(self) -> Path | None:
         """The execution trace that goes with `path`."""
         return self.execution_trace if self.path == self.stacks else None
@@ -83,6 +91,14 @@ def files_of(path: Path, rank: int | None = None) -> Files:
     )
 
 
+def moved(recording: Recording, path: Path) -> Recording:
+    """The recording with the trace to read at the path."""
+    old = recording.path
+    old.replace(path)
+    plain, stacks = (path if one == old else one for one in (recording.plain, recording.stacks))
+    return replace(recording, path=path, plain=plain, stacks=stacks)
+
+
 def stacks_are_free(plain_us: float, stacks_us: float) -> bool:
     """Stacks hardly slow a step: the recording that has them is the better one to read."""
     return stacks_us <= MOST_SLOWDOWN * plain_us
@@ -92,7 +108,9 @@ def describe(recording: Recording) -> Sequence[str]:
     """What to tell the user, a line each."""
     step = f", {recording.step_us / 1e3:.2f} ms a step" if recording.step_us else ""
     if recording.slowdown is not None and recording.bare_us is not None:
-        step += f", {recording.slowdown:.2f} times the {recording.bare_us / 1e3:.2f} ms without the profiler"
+        bare = f"{recording.bare_us / 1e3:.2f} ms without the profiler"
+        told = f"{recording.slowdown:.2f} times the {bare}"
+        step += f", {bare}; unsteady: slowdown not told" if recording.unsteady else f", {told}"
     lines = [f"recorded {recording.path}{step}"]
     if recording.disturbed:
         lines.append("the profiler slowed the step: time that the GPU waits for the host is overstated")

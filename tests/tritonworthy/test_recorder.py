@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from profiler.trace import read_trace
 from profiler.trace.execution_trace import read_execution
 from tests.app.web.conftest import serving
 from tests.conftest import ROOT
+from tritonworthy import profiling, recorder
 from tritonworthy.handover import upload
 from tritonworthy.recording import Recording
 
@@ -168,3 +172,134 @@ def test_a_server_that_does_not_answer_is_a_problem_and_no_error() -> None:
     recording = Recording(TRACE, TRACE, None, None, None, 1e3, None, True)
     assert upload("http://127.0.0.1:9", recording, None).problem.startswith("not handed over: http://127.0.0.1:9")
     assert "no address" in upload("localhost", recording, None).problem
+
+
+PROGRAM = """
+import sys, torch, tritonworthy
+from torch.profiler import profile, schedule
+model = torch.nn.Linear(64, 64)
+def train(): model(torch.randn(32, 64)).sum().backward()
+"""
+
+
+def run_program(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, which may die."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{PROGRAM}{code}"],
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+NESTED = """
+with {outer} as outer:
+    with tritonworthy.capture("step.json.gz", skip=0) as capture:
+        for _ in range(14):
+            train()
+            {steps}
+    assert capture.done and capture.recording is None
+outer.export_chrome_trace("outer.json")
+print(capture.problem)
+"""
+
+
+@pytest.mark.parametrize(
+    ("outer", "steps"),
+    [
+        ("profile()", "capture.step()"),
+        ("profile()", "pass"),
+        # its turn comes within a part of the recording
+        ("profile(schedule=schedule(wait=1, warmup=3, active=3, repeat=1))", "capture.step(); outer.step()"),
+    ],
+)
+def test_a_program_that_profiles_itself_lives_and_keeps_its_trace(tmp_path: Path, outer: str, steps: str) -> None:
+    done = run_program(tmp_path, NESTED.format(outer=outer, steps=steps))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "another profiler is running\n"
+    assert "nothing was recorded: another profiler is running" in done.stderr
+    assert "no active profiling session" not in done.stderr
+    traced = json.loads((tmp_path / "outer.json").read_text())["traceEvents"]
+    assert any(e["name"] == "aten::addmm" for e in traced)
+
+
+def test_a_profiler_that_has_ended_is_no_obstacle(tmp_path: Path) -> None:
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    with torch.profiler.profile(schedule=schedule) as earlier:
+        for _ in range(3):
+            train()
+            earlier.step()
+    profiling.require_free()
+    with torch.profiler.profile(schedule=schedule), pytest.raises(profiling.ProfilerBusyError):
+        profiling.require_free()
+
+
+def test_a_folder_that_is_gone_at_the_end_does_not_end_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "gone"
+    with tritonworthy.capture(folder / "step.json.gz", skip=0) as capture:
+        for _ in range(capture.steps_wanted - 1):
+            train()
+            capture.step()
+        shutil.rmtree(folder)
+    assert capture.recording is None and capture.problem.startswith("FileNotFoundError")
+    assert "nothing was recorded: FileNotFoundError" in capsys.readouterr().err
+    profiling.require_free()
+
+
+def test_too_few_calls_of_a_decorated_function_are_told_when_the_program_ends(tmp_path: Path) -> None:
+    done = run_program(
+        tmp_path, "step = tritonworthy.capture('step.json.gz', skip=0)(train)\nfor _ in range(4): step()"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nothing was recorded: 4 steps ran, and a recording takes 8" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("failing", [0, 2, 4, 6])
+def test_a_call_that_fails_is_no_part_of_a_step(tmp_path: Path, failing: int) -> None:
+    """In the steps that are timed, that warm up, that are recorded: each part has whole calls alone."""
+    capture = tritonworthy.capture(tmp_path / "step.json.gz", skip=0, timed=2, execution_trace=False, quiet=True)
+    calls = 0
+
+    @capture
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+        train()
+        if calls == failing + 1:
+            raise ZeroDivisionError
+
+    for _ in range(2 * capture.steps_wanted):
+        try:
+            step()
+        except ZeroDivisionError:
+            assert calls == failing + 1
+    recording = capture.recording
+    assert recording is not None and not capture.problem and capture.failed_steps == 1
+    assert recording.plain is not None and recording.stacks is not None
+    for path, steps in ((recording.plain, 2), (recording.stacks, 1)):
+        assert len(step_names(path)) == steps
+        assert sum(e["name"] == "aten::gelu" for e in events(path)) == steps, "one call a step"
+
+
+def test_an_error_while_handing_over_is_told_and_the_recording_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("id")
+
+    monkeypatch.setattr(recorder, "upload", fail)
+    monkeypatch.setattr(
+        Recording, "__post_init__", lambda self: object.__setattr__(self, "has_gpu", True), raising=False
+    )
+    with tritonworthy.capture(tmp_path / "step.json.gz", url="http://127.0.0.1:9") as capture:
+        train()
+    assert capture.recording is not None and capture.recording.path.exists() and not capture.link
+    assert capture.problem == "not handed over: KeyError: 'id'" and capture.problem in capsys.readouterr().err
+    assert "recorded" in repr(capture) and "not handed over" in repr(capture)
+
+
+def test_an_answer_without_an_id_is_a_problem_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.cli.servers.remote.Remote._ask", lambda *_: {})
+    sent = upload("http://127.0.0.1:9", Recording(TRACE, TRACE, None, None, None, 1e3, None, True), None)
+    assert sent.problem == "not handed over: http://127.0.0.1:9 answered without a trace's id" and not sent.link

@@ -48,3 +48,9 @@ def test_words_tell_of_the_slowdown_the_other_file_and_a_host_without_a_gpu() ->
     assert said[0] == "recorded step.json.gz, 13.00 ms a step, 1.30 times the 10.00 ms without the profiler"
     assert [word in " ".join(said) for word in ("overstated", str(STACKS), "no GPU here")] == [True] * 3
     assert len(describe(RECORDING)) == 2
+
+
+def test_a_profiler_that_seems_to_make_steps_faster_is_told_as_unsteady() -> None:
+    first = describe(replace(RECORDING, plain_us=0.2e3))[0]
+    assert first == "recorded step.json.gz, 0.20 ms a step, 10.00 ms without the profiler; unsteady: slowdown not told"
+    assert "0.95 times" in describe(replace(RECORDING, plain_us=9.5e3))[0]
