@@ -35,8 +35,8 @@ class Reached:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """calls: in the order in which they began, as the profiler's marks of this mode. to_host: what is copied now goes to
-    the host."""
+    """calls: in the order in which they began, as the profiler's marks of this mode. to_host: what is copied now
+    goes to the host."""
 
     def __init__(self, chosen: Chosen) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
