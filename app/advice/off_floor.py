@@ -91,6 +91,8 @@ def finding(case: Case) -> Finding | None:
     shape, facts = case.facts.heaviest, case.facts
     if shape is None or shape.launched is None or case.current is None or not case.workload.observed:
         return None
+    if facts.share_predicted:
+        return None  # its time is what we expect of such a call: that it is far from its floor says nothing of this one
     calls = tuple(o for o in shape.launched.operations if o.kind in FAR)
     if facts.compiled or facts.by_hand or not calls:
         return None

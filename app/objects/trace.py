@@ -478,6 +478,7 @@ class SlimTrace(TypedDict, total=False):
     id: str
     name: str
     device: str | None
+    origin: Origin | None
     step_time_us: float | None
     step_times: StepTimes | None
     step_parts: StepParts | None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 from app.estimate.rates import FITTED
 from app.program.price import Prices
+from app.program.reads import RETURNS_US, copied_bytes, copy_us
 from profiler.hardware import Device
 from profiler.program.model import NO_PARENT, Call, Program
 
@@ -15,6 +16,7 @@ PROCESS, THREAD, BACKWARD_THREAD, STREAM = 1, 1, 2, 7
 STEP = "ProfilerStep#1"
 KERNEL = "predicted:"
 """Before the operation's name: which kernel a library takes is not known."""
+TO_HOST = "Memcpy DtoH (Device -> Pageable)"
 INSIDE_US = 1.0
 """Of a call that only makes others, before the first and behind the last."""
 BETWEEN_US = 0.01
@@ -155,19 +157,38 @@ class _Layout:
             yield from self.launch(call, time_us, thread)
         for child in children.get(index, ()):
             yield from self.call(child, children)
+        if call.waits:
+            yield from self.wait(call, thread)
         self.host_us += INSIDE_US
         yield _event("cpu_op", call.name, thread, start_us, self.host_us - start_us, _arguments(call, index))
 
     def launch(self, call: Call, time_us: float, thread: int) -> Iterator[Event]:
+        on = yield from self.hand_over("cudaLaunchKernel", time_us, thread)
+        yield _event("kernel", KERNEL + call.name, STREAM, self.gpu_us - time_us, time_us, on, process=0)
+
+    def wait(self, call: Call, thread: int) -> Iterator[Event]:
+        """The copy to the host behind all that was launched, and the host until it has come."""
+        size_bytes = copied_bytes(call)
+        time_us = copy_us(size_bytes)
+        on = yield from self.hand_over("cudaMemcpyAsync", time_us, thread)
+        yield _event(
+            "gpu_memcpy", TO_HOST, STREAM, self.gpu_us - time_us, time_us, {**on, "bytes": size_bytes}, process=0
+        )
+        self.correlation += 1
+        waits_us = self.gpu_us + RETURNS_US - self.host_us
+        shared: Json = {"correlation": self.correlation}
+        yield _event("cuda_runtime", "cudaStreamSynchronize", thread, self.host_us, waits_us, shared)
+        self.host_us += waits_us
+
+    def hand_over(self, name: str, time_us: float, thread: int) -> Generator[Event, None, Json]:
+        """The host's call that gives the GPU what takes so long. Returns what the GPU's event says of it."""
         self.correlation += 1
         launch_us = FITTED.host.launch - 2 * INSIDE_US
         shared: Json = {"correlation": self.correlation}
-        yield _event("cuda_runtime", "cudaLaunchKernel", thread, self.host_us, launch_us, shared)
+        yield _event("cuda_runtime", name, thread, self.host_us, launch_us, shared)
         self.host_us += launch_us
-        start_us = max(self.gpu_us, self.host_us + REACHES_GPU_US)
-        self.gpu_us = start_us + time_us
-        on: Json = {**shared, "device": 0, "stream": STREAM}
-        yield _event("kernel", KERNEL + call.name, STREAM, start_us, time_us, on, process=0)
+        self.gpu_us = max(self.gpu_us, self.host_us + REACHES_GPU_US) + time_us
+        return {**shared, "device": 0, "stream": STREAM}
 
 
 def _arguments(call: Call, index: int) -> Json:

@@ -8,6 +8,7 @@ from app.atlas.shipped import Launched, prices_of
 from app.estimate.eager_time import operation_us, weighed
 from app.estimate.rates import FITTED, Rates
 from app.estimate.region_features import operation_facts
+from app.program.reads import is_copy
 from profiler.hardware import Device
 from profiler.program.model import Program
 from profiler.region.graph.cost import operation_cost
@@ -15,7 +16,7 @@ from profiler.region.graph.cost import operation_cost
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """times_us: call -> µs, of calls that launch something. known: share of it that the atlas has points for."""
+    """times_us: call -> µs, of calls that launch a kernel. known: share of it that the atlas has points for."""
 
     times_us: dict[int, float]
     known: float
@@ -26,7 +27,7 @@ def prices(program: Program, device: Device, rates: Rates = FITTED) -> Prices:
     costs = {
         index: cost
         for index, call in enumerate(program.calls)
-        if call.operation is not None and (cost := operation_cost(call.operation)).launches
+        if call.operation is not None and not is_copy(call) and (cost := operation_cost(call.operation)).launches
     }
     operations = {index: operation for index in costs if (operation := program.calls[index].operation) is not None}
     known = prices_of(Launched(tuple(operations.values())), device, rates.scaled)

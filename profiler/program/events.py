@@ -79,6 +79,7 @@ def _listed(
                 stack=0 if place in backward else stacks.get(place, 0),
                 sequence=args.get("Sequence number", -1),
                 backward=place in backward,
+                waits=this is not None and this.waits,
             )
         )  # fmt: skip
     return tuple(calls)

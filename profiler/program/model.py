@@ -34,7 +34,8 @@ class Call:
 
     parent: index of the call that made this one, NO_PARENT for none. operation: what reaches the device, None for a
     call that only makes others. stack: index into `Program.stacks`, of the Python functions that are open. sequence:
-    pairs forward and backward, -1 for none. backward: autograd's engine made it.
+    pairs forward and backward, -1 for none. backward: autograd's engine made it. waits: the host goes on only when
+    values of it have come from the device.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Call:
     stack: int
     sequence: int
     backward: bool
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,15 +167,16 @@ COUNTED = frozenset({torch.tensor, torch.arange, torch.linspace})
 
 
 class _ToMeta(TorchFunctionMode):
-    """A GPU that the program names is the meta device; where it moves something to the processor it stays where it is.
+    """A GPU that the program names is the meta device; what it moves to the processor is copied, and stays there too.
 
     What it makes on the processor by name stays there: transformers counts its layers' rates so. building: the module
     is not built yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.building = True
+        self.recorder = recorder
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -184,13 +185,29 @@ class _ToMeta(TorchFunctionMode):
         if func is torch.Tensor.cuda:
             return args[0].to("meta")
         if func is torch.Tensor.cpu:
-            return args[0]
+            return self.to_host(args[0])
         moves = func is torch.Tensor.to
+        leaves = moves and not kwargs.get("non_blocking") and any(map(_is_host, (*args[1:2], kwargs.get("device"))))
         if self.building and func in COUNTED and "device" not in kwargs:
             kwargs["device"] = "cpu"
         if "device" in kwargs:
             kwargs["device"] = _device(kwargs["device"], moves)
-        return func(*(_device(a, moves) for a in args), **kwargs)
+        result = func(*(_device(a, moves) for a in args), **kwargs)
+        return self.to_host(result) if leaves else result
+
+    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copied, with the host waiting for it: what is on the host already, or is being built, as it is."""
+        if self.building or tensor.device.type != "meta":
+            return tensor
+        self.recorder.to_host = True
+        try:
+            return tensor.to("meta", copy=True)
+        finally:
+            self.recorder.to_host = False
+
+
+def _is_host(value: Any) -> bool:
+    return (isinstance(value, torch.device) and value.type == "cpu") or (isinstance(value, str) and value == "cpu")
 
 
 def _device(value: Any, moves: bool) -> Any:
@@ -222,7 +239,7 @@ def _without_memory(capability: int, recorder: Recorder) -> Iterator[_ToMeta]:
         stack.enter_context(gpu_choices(recorder.chosen))
         stack.enter_context(_without_triton(recorder))
         stack.enter_context(torch.device("meta"))
-        yield stack.enter_context(_ToMeta())
+        yield stack.enter_context(_ToMeta(recorder))
 
 
 @contextmanager

@@ -27,14 +27,16 @@ READS = "a value is read from the device"
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One call, None for the operation where it only made others. stack: as in `model.Call`."""
+    """One call, None for the operation where it only made others. stack, waits: as in `model.Call`."""
 
     operation: Operation | None
     stack: int
+    waits: bool = False
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """calls: in the order in which they began, as the profiler's marks of this mode."""
+    """calls: in the order in which they began, as the profiler's marks of this mode. to_host: what is copied now
+    goes to the host."""
 
     def __init__(self, chosen: Chosen) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -43,6 +45,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.gaps: dict[Gap, None] = {}
         self.stacks = Stacks()
         self.storages: dict[int, int] = {}
+        self.to_host = False
 
     def gap(self, what: str) -> None:
         """Note it, with the line of the user's program that is running."""
@@ -69,7 +72,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             args, kwargs = tree_map(_on_meta, tuple(args)), tree_map(_on_meta, dict(kwargs))
             result = self._run(func, args, kwargs)
-            self.calls[index] = Reached(self._described(func, args, kwargs, result, index), stack)
+            operation = (
+                self._described(func, args, kwargs, result, index) if _of_device((args, kwargs, result)) else None
+            )
+            waits = operation is not None and (self.to_host or _reads_values(func, args, kwargs))
+            self.calls[index] = Reached(operation, stack, waits)
         finally:
             torch._C._autograd._enable_record_function(True)
         return result
@@ -92,7 +99,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.gap("the result's size depends on values (masked_select); assumed that all are true")
             size = torch.empty_like(args[0] * args[1]).numel()
             return torch.empty((size,), dtype=args[0].dtype, device="meta")
-        if func in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
+        if func in _BY_MASKS:
             args = (args[0], self._as_positions(args[1]), *args[2:])
         try:
             return func(*args, **kwargs)
@@ -116,7 +123,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _described(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, index: int
     ) -> Operation | None:
-        """The call as data; None for one that has no tensor of ours."""
+        """The call as data; None for one that cannot be counted."""
         graph = torch.fx.Graph()
         nodes: dict[int, torch.fx.Node] = {}
 
@@ -128,8 +135,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 nodes[id(value)].meta["val"] = value.detach() if value.requires_grad else value
             return nodes[id(value)]
 
-        if not any(True for _ in _tensors((args, kwargs, result))):
-            return None
         node_args, node_kwargs = tree_map(node_of, tuple(args)), tree_map(node_of, dict(kwargs))
         node = graph.create_node("call_function", _functional(func), node_args, node_kwargs, f"call_{index}")
         node.meta["val"] = result
@@ -153,6 +158,23 @@ def _functional(func: Any) -> Any:
 
 
 _OVERWRITING = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
+
+
+def _of_device(values: Any) -> bool:
+    """Whether any tensor is the GPU's: a number that the program keeps on the host reaches nothing."""
+    return any(t.device.type == "meta" for t in _tensors(values))
+
+
+def _reads_values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether what it gives depends on values, which the host waits for: a number, or how large its result is."""
+    if func in _BY_MASKS:
+        return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+    if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is not None:
+        return False
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
+_BY_MASKS = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default)
 
 
 def _on_meta(value: Any) -> Any:

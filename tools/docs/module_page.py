@@ -26,7 +26,9 @@ def table(record: dict[str, Any]) -> str:
         f"({versions}; batch {record['batch']}, sequence {record['sequence']}, 224 x 224 images): {len(whole)} whole, "
         f"{median(shares):.1%} of torch's own count of FLOPs in the median, at most {slowest:g} s "
         f"and {largest['peak_mb']:,} MB ({largest['name']}). torch's counter has no grouped matrix products, which are "
-        "the experts' (above 100 %), and counts each group of a grouped convolution's backward as a whole (below)."
+        "the experts' (above 100 %), and counts each group of a grouped convolution's backward as a whole (below). It "
+        "counts the same run without memory: the share says that no product is lost on the way from that run to the "
+        "record, and proves nothing of how much of a run on a GPU is recorded."
     )
     lines = [
         "| architecture | step | operations | launches | FLOPs of torch's count | s | MB | |",

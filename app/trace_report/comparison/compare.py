@@ -30,6 +30,7 @@ ALONE_CHANGE = 0.15
 than 12 % from the median."""
 CLEAR_OF_SPREAD = 3.0
 """A change is sure where it is so many times as large as the steps of either trace lie apart."""
+PREDICTED = "one step is predicted from a program and the other was recorded (record it before and after the change)"
 FASTER: Verdict = "faster"
 SLOWER: Verdict = "slower"
 SAME: Verdict = "no difference"
@@ -45,8 +46,8 @@ PAIR_SURENESS: dict[PairedBy, Sureness] = {
 def compare_traces(left: AnyTrace, right: AnyTrace, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Both steps, part by part, with the verdict in words.
 
-    Refused where the devices differ or are not known, or the steps do other work (`same_work`): then nothing is called
-    faster. names: what the words call the two.
+    Refused where one was recorded and one is predicted, the devices differ or are not known, or the steps do other work
+    (`same_work`): then nothing is called faster. names: what the words call the two.
     """
     pairs = pair(_parts(left), _parts(right))
     other_work = why_not_the_same(left, right, pairs, names)
@@ -63,6 +64,8 @@ def compare_traces(left: AnyTrace, right: AnyTrace, names: tuple[str, str] = ("A
 
 
 def _reasons(left: AnyTrace, right: AnyTrace) -> list[str]:
+    if bool(left.get("origin")) != bool(right.get("origin")):
+        return [PREDICTED]
     ours, theirs = left.get("device"), right.get("device")
     if not ours or not theirs:
         return ["a trace does not name its GPU"]

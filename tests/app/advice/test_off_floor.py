@@ -38,13 +38,13 @@ FAST = ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128>
 
 def advised(
     text: str, time_us: float, kernels: tuple[str, ...] = (), share: float | None = 0.3, observed: bool = True,
-    device: str = "H200",
+    device: str = "H200", predicted: bool = False,
 ) -> Advice:  # fmt: skip
     """The advice on a region that a trace saw take so long."""
     card = find_device(device)
     assert card is not None
     workload = Workload((Binding((), 1.0, time_us),), 10 * time_us, share, observed=observed)
-    context = AdviceContext(facts=TraceFacts(kernel_names=kernels), host=BARE_H200)
+    context = AdviceContext(facts=TraceFacts(kernel_names=kernels, share_predicted=predicted or None), host=BARE_H200)
     return decide(prepare(parse(text), workload, card, context)).advice
 
 
@@ -76,6 +76,13 @@ def test_a_convolution_at_500_times_its_floor_without_tensor_cores_is_no_call_to
     assert "without tensor cores" in advice.headline and "channels_last" in advice.call
     fast = advised(IMAGES.format(d="bf16", c=64, l=""), 20000.0, ("sm90_xmma_fprop_implicit_gemm_bf16",))
     assert "without tensor cores" not in fast.headline
+
+
+def test_a_time_that_is_predicted_is_not_told_as_one_that_is_far_from_its_floor() -> None:
+    image = IMAGES.format(d="f32", c=64, l="")
+    assert "times its floor" in advised(image, 20000.0).headline
+    predicted = advised(image, 20000.0, predicted=True)
+    assert "times its floor" not in predicted.headline and "It takes" not in predicted.action
 
 
 def test_a_filter_as_large_as_its_stride_is_a_matrix_product() -> None:

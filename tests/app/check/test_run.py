@@ -14,6 +14,7 @@ from app.check.config import from_mapping
 from app.check.formats import FORMATS
 from app.check.run import MAX_VALIDATIONS, NO_TEXT, TOO_MANY, check, measure_regions, told_apart
 from app.check.subject import Subject
+from app.trace_report.comparison.compare import PREDICTED
 from profiler.region.model import RegionError
 from tests.app.check.hostile_trace import EXAMPLE, write_hostile_trace
 from tests.app.check.subjects import region, timed, trace
@@ -82,6 +83,25 @@ def test_the_same_trace_twice_is_no_regression_and_steps_that_differ_are_compare
     report = checked(source, baseline=source, assertions={"regression": "error", "region-regression": "error"})
     assert report["passed"], report["unmeasured"]
     assert report["baseline"]["step"]["ratio"] == 1.0
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_predicted_step_is_no_baseline_of_a_recorded_one_nor_the_reverse(before: bool) -> None:
+    told = {"origin": {"kind": "module", "name": "m.py:make", "device": "NVIDIA H200", "gaps": []}}
+    predicted, recorded = trace(**told).body, trace(step_us=30_000.0).body
+    now, then = (recorded, predicted) if before else (predicted, recorded)
+    report = checked(
+        {"name": "now", "trace": now}, baseline={"name": "then", "trace": then},
+        assertions={"regression": "error", "region-regression": "error"},
+    )  # fmt: skip
+    assert (report["outcome"], report["exit_code"]) == ("unmeasured", 2)
+    assert {u["reason"] for u in report["unmeasured"]} == {PREDICTED}
+    assert "predicted" in report["baseline"]["verdict"]
+    slower = checked(
+        {"name": "now", "trace": recorded}, baseline={"name": "then", "trace": trace().body},
+        assertions={"regression": "error"},
+    )  # fmt: skip
+    assert slower["outcome"] == "failed"
 
 
 def test_a_regions_text_is_advised_on_with_what_the_configuration_knows() -> None:

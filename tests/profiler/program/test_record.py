@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -95,3 +96,16 @@ def test_attention_is_the_fused_call_that_a_gpu_has() -> None:
     fused = {c.name for c in recorded(programs.blocks).calls}
     assert "aten::_scaled_dot_product_cudnn_attention" in fused
     assert "aten::_scaled_dot_product_attention_math" in {c.name for c in recorded(long_heads).calls}
+
+
+@pytest.mark.parametrize("how", programs.VALUES_READ)
+def test_the_host_waits_once_for_a_value_that_it_reads(how: str) -> None:
+    program = recorded(lambda: (programs.VALUES_READ[how], torch.randn(64, 64)))
+    assert sum(call.waits for call in program.calls) == 1
+
+
+@pytest.mark.parametrize("how", programs.NONE_READ)
+def test_the_host_waits_for_nothing_where_it_reads_no_value_of_the_gpu(how: str) -> None:
+    program = recorded(lambda: (programs.NONE_READ[how], torch.randn(64, 64)))
+    assert not [call.name for call in program.calls if call.waits]
+    assert "aten::_local_scalar_dense" not in {call.name for call in program.calls if call.operation}
