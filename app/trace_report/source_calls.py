@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from app.objects.trace import SourceCalls
 from app.trace_report.called_from import CalledFrom
@@ -34,11 +34,11 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """function: as the tree has it; called: which call of it; child: which of what it calls; own: launches itself."""
+    """of: this call's frame; within: the frame that it calls, None where it calls an operation; names: of what it
+    calls, () where no frame tells; own: launches itself."""
 
-    function: str
-    called: int
-    child: tuple[str, int]
+    of: Frame
+    within: Frame | None
     names: Names
     own: bool
 
@@ -61,22 +61,31 @@ def source_calls(
     """regions, times: of each kernel, as for the trees. None where no function was open."""
     ops = trace.kernels.op[called.kernels].tolist()
     frames = dict(zip(ops, called.frames, strict=True))
-    by_op = {op: list(_calls(trace, op, frames[op])) for op in sorted(frames) if op != NONE and frames[op].stack}
+    stacks = _Stacks()
+    by_op = {op: calls for op in sorted(frames) if op != NONE and (calls := stacks.calls(frames[op]))}
     if not by_op:
         return None
-    turns: dict[tuple[int, Names], dict[tuple[str, int], int]] = defaultdict(dict)
-    for calls in by_op.values():
+    operations = _Operations.of(trace)
+    turns: dict[tuple[Frame, Names], dict[Frame | int, int]] = defaultdict(dict)
+    rows: dict[int, list[tuple[str, Names, bool, dict[Frame | int, int], int]]] = {}
+    for op, calls in by_op.items():
+        rows[op] = []
         for call in calls:
-            of = turns[call.called, call.names]
-            of.setdefault(call.child, len(of))
+            outer = operations.outermost(op, call.of.start_us) if call.own or not call.names else NONE
+            name = operations.name(outer) if outer != NONE else ""
+            if call.within is not None:  # a frame is between: no operator
+                name = name.rpartition("::")[2]
+            names = (*call.names, name) if name else call.names
+            names = tuple(dict.fromkeys(names))[:MAX_NAMES]
+            of = turns[call.of, names]
+            turn = of.setdefault(call.within or outer, len(of))
+            rows[op].append((call.of.text, names, call.own, of, turn))
     factors = lent_factors([op in by_op for op in ops], regions, times)
     sums: dict[_Row, float] = defaultdict(float)
     for op, region, time_us in zip(ops, regions, times, strict=True):
-        for call in by_op.get(op, ()):
-            of = turns[call.called, call.names]
-            several = len(of) <= MAX_TURNS
-            turn, count = (of[call.child], len(of)) if several else (0, MAX_TURNS + 1)
-            sums[_Row(call.function, call.names, turn, count, call.own, region)] += time_us * factors.get(region, 1.0)
+        for function, names, own, of, turn in rows.get(op, ()):
+            told = (turn, len(of)) if len(of) <= MAX_TURNS else (0, MAX_TURNS + 1)
+            sums[_Row(function, names, *told, own, region)] += time_us * factors.get(region, 1.0)
     return _columns(_merged(sums), steps)
 
 
@@ -101,53 +110,72 @@ def lent_factors(known: Sequence[bool], regions: Sequence[int], times: Sequence[
     return {region: time_us / with_one[region] for region, time_us in every.items() if with_one[region]}
 
 
-def _calls(trace: Trace, op: int, frame: Frame) -> Iterator[_Call]:
-    """Of every function that was open the call in which this operation ran."""
-    below: list[Frame] = []
-    chain: list[Frame] = []
-    at: Frame | None = frame
-    while at is not None:
-        chain.append(at)
-        at = at.parent
-    chain.reverse()
-    seen = set[str]()
-    last = max((place for place, f in enumerate(chain) if f.text), default=NONE)
-    for place, of in enumerate(chain):
-        if not of.text or of.text in seen:
-            continue
-        seen.add(of.text)
-        below = chain[place + 1 :]
-        outer = _outermost(trace, op, of.start_us)
-        names = tuple(_names(below)) or (trace.names[trace.ops.name[outer]],)
-        if place == last:
-            names = (*names, trace.names[trace.ops.name[outer]]) if below else names
-        child = ("frame", id(below[0])) if below else ("op", outer)
-        yield _Call(of.text, id(of), child, tuple(dict.fromkeys(names))[:MAX_NAMES], place == last)
+@dataclass(slots=True)
+class _Stacks:
+    """What every function of a stack calls, made once for each frame that operations ran in."""
+
+    known: dict[Frame, list[_Call]] = field(default_factory=dict)
+    told: dict[str, tuple[str, bool]] = field(default_factory=dict)
+
+    def calls(self, frame: Frame) -> list[_Call]:
+        """Of every function of a Python file that was open, the outermost first; of one that is open twice once."""
+        if (known := self.known.get(frame)) is not None:
+            return known
+        calls: dict[str, _Call] = {}
+        within: Frame | None = None
+        names: Names = ()
+        own = True
+        for of in frame.outwards():
+            if of.text:
+                calls.pop(of.text, None)
+                calls[of.text] = _Call(of, within, names, own)
+                own = False
+            name, is_all = self._told(of)
+            names = (name, *(() if is_all else (n for n in names if n != name)))[:MAX_NAMES] if name else names
+            within = of
+        return self.known.setdefault(frame, list(calls.values())[::-1])
+
+    def _told(self, frame: Frame) -> tuple[str, bool]:
+        """The name by which a function may have this call, "" for none, and whether it says what the call is."""
+        if (known := self.told.get(frame.name)) is not None:
+            return known
+        return self.told.setdefault(frame.name, _name(frame))
 
 
-def _outermost(trace: Trace, op: int, start_us: float) -> int:
-    """The outermost operation around this one that began within a call that began then."""
-    while (parent := int(trace.ops.parent[op])) != NONE and trace.ops.start_us[parent] >= start_us:
-        op = parent
-    return op
+def _name(frame: Frame) -> tuple[str, bool]:
+    if frame.name.startswith(MODULE_PREFIX):
+        return "module " + frame.name.removeprefix(MODULE_PREFIX).rpartition("_")[0], True
+    match = _BUILTIN.match(frame.name) or _FUNCTION.match(frame.name)
+    name = match["name"] if match else ""
+    if name in REFLECTED:
+        return name, True
+    if not name.isidentifier() or (name.startswith("__") and name.endswith("__")) or name in WRAPPERS:
+        return "", False
+    return name, bool(frame.text)
 
 
-def _names(below: Sequence[Frame]) -> Iterator[str]:
-    """The names by which a function may have what it calls, down to the first that says what it is."""
-    for frame in below:
-        if frame.name.startswith(MODULE_PREFIX):
-            yield "module " + frame.name.removeprefix(MODULE_PREFIX).rpartition("_")[0]
-            return
-        match = _BUILTIN.match(frame.name) or _FUNCTION.match(frame.name)
-        name = match["name"] if match else ""
-        if name in REFLECTED:
-            yield name
-            return
-        if not name.isidentifier() or (name.startswith("__") and name.endswith("__")) or name in WRAPPERS:
-            continue
-        yield name
-        if frame.text:
-            return
+@dataclass(frozen=True, slots=True)
+class _Operations:
+    """Columns of `Trace.ops` as lists: one number at a time is read."""
+
+    names: list[str]
+    called: list[int]
+    parent: list[int]
+    start_us: list[float]
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Operations:
+        ops = trace.ops
+        return cls(trace.names, ops.name.tolist(), ops.parent.tolist(), ops.start_us.tolist())
+
+    def outermost(self, op: int, start_us: float) -> int:
+        """The outermost operation around this one that began within a call that began then."""
+        while (parent := self.parent[op]) != NONE and self.start_us[parent] >= start_us:
+            op = parent
+        return op
+
+    def name(self, op: int) -> str:
+        return self.names[self.called[op]]
 
 
 def _columns(sums: dict[_Row, float], steps: int) -> SourceCalls:
