@@ -55,6 +55,35 @@ class _Row:
     region: int
 
 
+_Turns = dict[Frame | int, int]
+"""Of each call or operation that one call of a function has by the same names: which of them it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A row before its region and before all of its turns are known."""
+
+    function: str
+    names: Names
+    own: bool
+    turns: _Turns
+    turn: int
+
+    def row(self, region: int) -> _Row:
+        turn, turns = (self.turn, len(self.turns)) if len(self.turns) <= MAX_TURNS else (0, MAX_TURNS + 1)
+        return _Row(self.function, self.names, turn, turns, self.own, region)
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """A call and those around it. entry: once it is told; time_us: of what ran within it, by region."""
+
+    call: _Call
+    around: _Link | None
+    entry: _Entry | None = None
+    time_us: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+
+
 def source_calls(
     trace: Trace, called: CalledFrom, regions: Sequence[int], times: Sequence[float], steps: int
 ) -> SourceCalls | None:
@@ -62,30 +91,28 @@ def source_calls(
     ops = trace.kernels.op[called.kernels].tolist()
     frames = dict(zip(ops, called.frames, strict=True))
     stacks = _Stacks()
-    by_op = {op: calls for op in sorted(frames) if op != NONE and (calls := stacks.calls(frames[op]))}
-    if not by_op:
+    innermost = {op: link for op in sorted(frames) if op != NONE and (link := stacks.calls(frames[op])) is not None}
+    if not innermost:
         return None
     operations = _Operations.of(trace)
-    turns: dict[tuple[Frame, Names], dict[Frame | int, int]] = defaultdict(dict)
-    rows: dict[int, list[tuple[str, Names, bool, dict[Frame | int, int], int]]] = {}
-    for op, calls in by_op.items():
-        rows[op] = []
-        for call in calls:
-            outer = operations.outermost(op, call.of.start_us) if call.own or not call.names else NONE
-            name = operations.name(outer) if outer != NONE else ""
-            if call.within is not None:  # a frame is between: no operator
-                name = name.rpartition("::")[2]
-            names = (*call.names, name) if name else call.names
-            names = tuple(dict.fromkeys(names))[:MAX_NAMES]
-            of = turns[call.of, names]
-            turn = of.setdefault(call.within or outer, len(of))
-            rows[op].append((call.of.text, names, call.own, of, turn))
-    factors = lent_factors([op in by_op for op in ops], regions, times)
+    turns: dict[tuple[Frame, Names], _Turns] = defaultdict(dict)
+    told = {op: _entries(link, op, operations, turns) for op, link in innermost.items()}
+    factors = lent_factors([op in told for op in ops], regions, times)
     sums: dict[_Row, float] = defaultdict(float)
     for op, region, time_us in zip(ops, regions, times, strict=True):
-        for function, names, own, of, turn in rows.get(op, ()):
-            told = (turn, len(of)) if len(of) <= MAX_TURNS else (0, MAX_TURNS + 1)
-            sums[_Row(function, names, *told, own, region)] += time_us * factors.get(region, 1.0)
+        if op in told:
+            own, around = told[op]
+            lent_us = time_us * factors.get(region, 1.0)
+            for entry in own:
+                sums[entry.row(region)] += lent_us
+            if around is not None:
+                around.time_us[region] += lent_us
+    for link in reversed(stacks.links):  # from the innermost on
+        for region, lent_us in link.time_us.items():
+            if link.entry is not None:
+                sums[link.entry.row(region)] += lent_us
+            if link.around is not None:
+                link.around.time_us[region] += lent_us
     return _columns(_merged(sums), steps)
 
 
@@ -110,30 +137,69 @@ def lent_factors(known: Sequence[bool], regions: Sequence[int], times: Sequence[
     return {region: time_us / with_one[region] for region, time_us in every.items() if with_one[region]}
 
 
+def _entries(
+    link: _Link | None, op: int, operations: _Operations, turns: dict[tuple[Frame, Names], _Turns]
+) -> tuple[list[_Entry], _Link | None]:
+    """The entries of this operation alone, and the first call that is the same for all operations within it."""
+    own: list[_Entry] = []
+    while link is not None and (link.call.own or not link.call.names):
+        outer = operations.outermost(op, link.call.of.start_us)
+        name = operations.name(outer)
+        if link.call.within is not None:  # a frame is between: no operator
+            name = name.rpartition("::")[2]
+        own.append(_entry(link.call, (*link.call.names, name), outer, turns))
+        link = link.around
+    first = link
+    while link is not None and link.entry is None:
+        link.entry = _entry(link.call, link.call.names, NONE, turns)
+        link = link.around
+    return own, first
+
+
+def _entry(call: _Call, names: Names, outer: int, turns: dict[tuple[Frame, Names], _Turns]) -> _Entry:
+    names = tuple(dict.fromkeys(names))[:MAX_NAMES]
+    known = turns[call.of, names]
+    return _Entry(call.of.text, names, call.own, known, known.setdefault(call.within or outer, len(known)))
+
+
 @dataclass(slots=True)
 class _Stacks:
-    """What every function of a stack calls, made once for each frame that operations ran in."""
+    """What every function of a stack calls, made once for all stacks that begin alike. links: an inner one is later."""
 
-    known: dict[Frame, list[_Call]] = field(default_factory=dict)
+    links: list[_Link] = field(default_factory=list)
+    innermost: dict[Frame, _Link | None] = field(default_factory=dict)
+    around: dict[Frame, _Link | None] = field(default_factory=dict)
     told: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
-    def calls(self, frame: Frame) -> list[_Call]:
-        """Of every function of a Python file that was open, the outermost first; of one that is open twice once."""
-        if (known := self.known.get(frame)) is not None:
-            return known
-        calls: dict[str, _Call] = {}
+    def calls(self, frame: Frame) -> _Link | None:
+        """Of every function of a Python file that was open; of one that is open twice the outer one alone."""
+        if frame in self.innermost:
+            return self.innermost[frame]
+        way: list[_Call | Frame] = []
         within: Frame | None = None
         names: Names = ()
-        own = True
+        own, link = True, None
         for of in frame.outwards():
             if of.text:
-                calls.pop(of.text, None)
-                calls[of.text] = _Call(of, within, names, own)
+                if of.parent is None or all(outer.text != of.text for outer in of.parent.outwards()):
+                    way.append(_Call(of, within, names, own))
                 own = False
             name, is_all = self._told(of)
             names = (name, *(() if is_all else (n for n in names if n != name)))[:MAX_NAMES] if name else names
             within = of
-        return self.known.setdefault(frame, list(calls.values())[::-1])
+            if is_all and not own:  # who calls this one knows it by this name, whatever is within it
+                if of in self.around:
+                    link = self.around[of]
+                    break
+                way.append(of)
+        for step in reversed(way):
+            if isinstance(step, _Call):
+                link = _Link(step, link)
+                self.links.append(link)
+            else:
+                self.around[step] = link
+        self.innermost[frame] = link
+        return link
 
     def _told(self, frame: Frame) -> tuple[str, bool]:
         """The name by which a function may have this call, "" for none, and whether it says what the call is."""
@@ -158,7 +224,7 @@ def _name(frame: Frame) -> tuple[str, bool]:
 class _Operations:
     """Columns of `Trace.ops` as lists: one number at a time is read."""
 
-    names: list[str]
+    names: Sequence[str]
     called: list[int]
     parent: list[int]
     start_us: list[float]

@@ -37,7 +37,7 @@ TWICE = (["g"], 0, 2), (["g"], 1, 2)
 @pytest.mark.parametrize(
     "text",
     [
-        "def f(x):\n    if c:\n        x = g(x)\n    else:\n        x = h(g(x))\n    k = g\n    x = k(x)\n    return x\n",
+        "def f(x):\n    if c:\n        x = g(x)\n    else:\n        x = h(g(x))\n    k = g\n    return k(x)\n",
         "def f(x):\n    try:\n        x = g(x)\n    except E:\n        x = h(g(x))\n    k = g\n    return k(x)\n",
         "def f(x):\n    x = g(x) if c else x\n    y = g(x)\n    k = g\n    return k(x)\n",
         "def f(x):\n    x = c and g(x)\n    y = g(x)\n    k = g\n    return k(x)\n",
