@@ -22,7 +22,7 @@
   const most = (sums) => Array.from(sums).sort((one, other) => other[1] - one[1]);
 
   // What is launched at one place: its time, by region what it launches itself, by tool everything.
-  const place = () => ({ us: 0, own: 0, regions: new Map(), tools: new Map() });
+  const place = () => ({ us: 0, likely: 0, own: 0, regions: new Map(), tools: new Map() });
   function launch(at, [, , , , , own, region, us], regions) {
     at.us += us;
     if (own) { at.own += us; if (regions[region]) add(at.regions, region, us); }
@@ -51,11 +51,12 @@
     }
     const known = lines.linesOfCalls(code, margin.calls), places = new Map(), rests = new Map();
     margin.calls.forEach((call, i) => {
-      const key = call[0] + " " + call[1], within = known[i] ? places : rests, name = known[i] || key;
+      const key = call[0] + " " + call[1], { line, likely } = known[i], within = line ? places : rests, name = line || key;
       if (!within.has(name)) within.set(name, place());
       launch(within.get(name), call, whole.regions);
-      if (known[i] && !rests.has(key)) rests.set(key, place());
-      if (known[i]) { rests.get(key).some = true; if (call[5]) told += call[7]; }
+      if (likely) within.get(name).likely += call[7];
+      if (line && !rests.has(key)) rests.set(key, place());
+      if (line) { rests.get(key).some = true; if (call[5]) told += call[7]; }
     });
     here.forEach(([line, name, words, tool, us, own]) => {
       const rest = rests.get(line + " " + name);
@@ -65,7 +66,8 @@
     });
     for (const [n, of] of places) {
       const tool = (most(of.regions.size ? new Map(Array.from(of.regions, ([r, us]) => [whole.regions[r].tool, us])) : of.tools)[0] || ["rest"])[0];
-      say(n, [`${time(of.us)}, ${share(of.us / whole.us)}`, ...advice(of, whole.regions)].join(" · "), tool, of.us);
+      const doubt = of.likely ? [of.likely < (1 - LEAST_REST) * of.us ? `${time(of.likely)} likely` : "likely"] : [];
+      say(n, [`${time(of.us)}, ${share(of.us / whole.us)}`, ...doubt, ...advice(of, whole.regions)].join(" · "), tool, of.us);
     }
     return { at, strange, told, here };
   }

@@ -11,7 +11,6 @@
     __floordiv__: "//", __rmod__: "%", __rmatmul__: "@",
   };
   const KEYWORDS = /^(return|in|and|or|not|if|elif|else|yield|lambda|is|assert|del|raise|while|await|print)$/;
-  const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 
   // The text with comments and what stands in strings as blanks, so that only code is left, at its own places.
   function blanked(text) {
@@ -77,22 +76,62 @@
         defs.push({ name: match[2], kind: match[1], from, line: n, head, end: endOf(lines, first, n) });
       } else if (/^\s*(async\s+for|for|while)\b/.test(lines[n - 1])) loops.push({ line: n, end: endOf(lines, first, n), always: /^\s*while\b/.test(lines[n - 1]) });
     }
-    return { lines, first, defs, loops, operators: operatorsOf(lines, first) };
+    const code = { lines, first, defs, loops, texts: [], repeated: [], flows: [] };
+    return Object.assign(code, { branches: branchesOf(code), operators: operatorsOf(lines, first), made: madeBy(code), ...callsOf(lines) });
   }
 
-  // Operators by line, "u-" for a minus before its operand, "+=" and its like, "[=" for what is assigned to an element.
+  const put = (map, key, value) => (map.has(key) ? map.get(key).push(value) : map.set(key, [value]));
+
+  // What is called, by the name before the bracket and by its whole path; sites in the order of their lines.
+  function callsOf(lines) {
+    const named = new Map(), paths = new Map();
+    lines.forEach((line, at) => {
+      for (const match of line.matchAll(/(?<!\w)\w+(?=\s*\()/g)) put(named, match[0], { line: at + 1, index: match.index });
+      for (const match of line.matchAll(/(?<![\w.])(?:\w+\.)*\w+(?=(?:\[[^\]]{0,400}\])?\s*\()/g)) put(paths, match[0], { line: at + 1, index: match.index });
+    });
+    return { named, paths };
+  }
+
+  // By class the assignments whose value makes an instance of it: { line, targets }.
+  function madeBy(code) {
+    const made = new Map();
+    for (let n = 1; n <= code.lines.length; n += 1) {
+      if (code.first[n] !== n) continue;
+      const match = /^\s*((?:self\.)?\w+(?:\s*,\s*(?:self\.)?\w+)*)\s*(?::[^=]+)?=(?!=)([\s\S]*)$/.exec(statementText(code, n));
+      if (!match) continue;
+      const kinds = new Set(Array.from(match[2].matchAll(/(?<![\w.])(?:\w+\.)*(\w+)\s*\(/g), (call) => call[1]));
+      for (const kind of kinds) put(made, kind, { line: n, targets: match[1].split(/\s*,\s*/) });
+    }
+    return made;
+  }
+
+  // Of each line that may not run where those around it do, by what is innermost of an if, a try and their like, its line.
+  function branchesOf(code) {
+    const { lines, first } = code, branches = new Uint32Array(lines.length + 2);
+    for (let n = 1; n <= lines.length; n += 1) {
+      if (first[n] === n && /^\s*(if|elif|else|try|except|finally|match|case)\b/.test(lines[n - 1])) branches.fill(n, n, endOf(lines, first, n));
+      else if (first[n] === n && /\b(if|and|or)\b/.test(statementText(code, n))) for (let m = n; first[m] === n; m += 1) branches[m] = n;
+    }
+    return branches;
+  }
+
+  // Operators by sign in the order of their lines, without those of a whole number, which count what the program counts: "u-" for a minus before its operand, "+=" and its like, "[=" for what is assigned to an element.
   function operatorsOf(lines, first) {
-    const all = [];
+    const all = new Map();
     let before = "";
+    const whole = /^[-+]?\s*\d[\d_]*(?![\w.])/;
     lines.forEach((line, at) => {
       if (first[at + 1] === at + 1) before = "";
       if (!before && /^\s*@/.test(line)) return; // a decorator
-      for (const match of line.matchAll(/\w+|[-+*/@&|^%]=(?!=)|\*\*|\/\/|<=|>=|==|!=|->|:=|<<|>>|\S/g)) {
-        const is = match[0], operand = /^[\w)\]}"']/.test(before) && !KEYWORDS.test(before);
-        if (/^(\*\*|\/\/|<=|>=|==|!=|<<|>>|[-+*/%@<>&|^[]|[-+*/@&|^%]=)$/.test(is) && operand) all.push({ line: at + 1, is });
-        else if (is === "-" && !/^\s*[\d.]/.test(line.slice(match.index + 1))) all.push({ line: at + 1, is: "u-" });
-        else if (is === "~") all.push({ line: at + 1, is });
-        else if (is === "]" && /^\s*[-+*/@&|^%]?=[^=]/.test(line.slice(match.index + 1))) all.push({ line: at + 1, is: "[=" });
+      for (const match of line.matchAll(/\d[\d_]*\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|\.\d\w*|\w+|[-+*/@&|^%]=(?!=)|\*\*|\/\/|<=|>=|==|!=|->|:=|<<|>>|\S/g)) {
+        const is = match[0], after = line.slice(match.index + is.length, match.index + is.length + 40).trimStart();
+        const site = { line: at + 1, index: match.index }, operand = /^[\w.)\]}"']/.test(before) && !KEYWORDS.test(before);
+        if (/^(\*\*|\/\/|<=|>=|==|!=|<<|>>|[-+*/%@<>&|^[]|[-+*/@&|^%]=)$/.test(is) && operand) {
+          const counts = whole.test(after) || (/^\d[\d_]*$/.test(before) && is !== "[");
+          if (!counts) put(all, is, site);
+        } else if (is === "-" && !/^[\d.]/.test(after)) put(all, "u-", site);
+        else if (is === "~") put(all, is, site);
+        else if (is === "]" && /^[-+*/@&|^%]?=[^=]/.test(after)) put(all, "[=", site);
         before = is;
       }
     });
@@ -110,10 +149,12 @@
 
   // The lines of a function with the code that runs when it is called: no header, no function within it.
   function bodyOf(code, def) {
-    const rows = [];
-    const inner = code.defs.filter((d) => d !== def && d.from >= def.from && d.end <= def.end && d.line !== def.line && (def.module ? true : d.line > def.head));
+    const rows = new Map(), within = new Uint8Array(def.end + 1); // by line where on it the code begins
+    for (const d of code.defs) {
+      if (d !== def && d.from >= def.from && d.end <= def.end && d.line !== def.line && (def.module || d.line > def.head)) within.fill(1, d.from, d.end);
+    }
     for (let n = def.inline ? def.line : Math.max(1, def.line); n < def.end; n += 1) {
-      if (inner.some((d) => d.from <= n && n < d.end)) continue;
+      if (within[n]) continue;
       let from = 0;
       if (!def.module && !def.inline && n <= def.head) {
         if (n < def.head) continue;
@@ -121,7 +162,7 @@
         if (colon < 0) continue;
         from = colon;
       }
-      rows.push({ line: n, from });
+      rows.set(n, from);
     }
     return rows;
   }
@@ -139,91 +180,119 @@
     return -1;
   }
 
-  const statementText = (code, start) => {
-    let text = code.lines[start - 1];
-    for (let n = start + 1; n <= code.lines.length && code.first[n] === start; n += 1) text += "\n" + code.lines[n - 1];
-    return text;
-  };
+  function statementText(code, start) {
+    if (code.texts[start] !== undefined) return code.texts[start];
+    let end = start + 1;
+    while (end <= code.lines.length && code.first[end] === start) end += 1;
+    return (code.texts[start] = code.lines.slice(start - 1, end - 1).join("\n"));
+  }
+
+  // What a statement hands on: the variables of its loop with all that the loop runs over, and what a variable takes.
+  function flowOf(code, start) {
+    if (code.flows[start] !== undefined) return code.flows[start];
+    const text = statementText(code, start), flow = { variables: [], over: new Set(), taken: null };
+    const loop = /\bfor\s+([\w\s,()]+?)\s+in\s+([\s\S]+)/.exec(text), taken = /^\s*(\w+)\s*=(?!=)\s*([\w.]+)(\[[^\]]*\])?\s*$/.exec(text);
+    if (taken) flow.taken = [taken[2], taken[1]];
+    if (loop) {
+      flow.variables = loop[1].match(/\w+/g) || [];
+      for (const [path] of loop[2].matchAll(/(?<![\w.])\w+(?:\.\w+)*/g)) {
+        const parts = path.split(".");
+        parts.slice(0, 8).forEach((_, i) => flow.over.add(parts.slice(0, i + 1).join(".")));
+      }
+    }
+    return (code.flows[start] = loop || taken ? flow : null);
+  }
 
   // The names under which a function may call an instance of this class: attributes, and variables that take them.
   function holders(code, def, body, kind) {
     const own = code.defs.filter((d) => d.kind === "class" && d.from <= def.from && def.end <= d.end).pop();
-    const made = new RegExp("(?<![\\w.])(\\w+\\.)*" + escaped(kind) + "\\s*\\(");
     const names = new Set();
-    for (let n = 1; n <= code.lines.length; n += 1) {
-      if (code.first[n] !== n) continue;
-      const match = /^\s*((?:self\.)?\w+(?:\s*,\s*(?:self\.)?\w+)*)\s*(?::[^=]+)?=(?!=)([\s\S]*)$/.exec(statementText(code, n));
-      if (!match || !made.test(match[2])) continue;
-      for (const target of match[1].split(/\s*,\s*/)) {
-        if (!target.startsWith("self.") || (own && own.from <= n && n < own.end)) names.add(target);
-      }
+    for (const { line, targets } of code.made.get(kind) || []) {
+      for (const target of targets) if (!target.startsWith("self.") || (own && own.from <= line && line < own.end)) names.add(target);
     }
-    for (const { line } of body) {
-      const text = statementText(code, code.first[line]);
-      const loop = /\bfor\s+([\w\s,()]+?)\s+in\s+([\s\S]+)/.exec(text), taken = /^\s*(\w+)\s*=(?!=)\s*([\w.]+)(\[[^\]]*\])?\s*$/.exec(text);
-      for (const name of Array.from(names)) {
-        const held = new RegExp("(?<![\\w.])" + escaped(name) + "(?!\\w)");
-        if (loop && held.test(loop[2])) (loop[1].match(/\w+/g) || []).forEach((variable) => names.add(variable));
-        if (taken && taken[2] === name) names.add(taken[1]);
-      }
+    let before = 0;
+    for (const line of names.size ? body.keys() : []) {
+      const start = code.first[line], flow = start === before ? null : flowOf(code, start);
+      before = start;
+      if (!flow) continue;
+      if (Array.from(names).some((name) => flow.over.has(name))) flow.variables.forEach((variable) => names.add(variable));
+      if (flow.taken && names.has(flow.taken[0])) names.add(flow.taken[1]);
     }
     return names;
   }
 
-  function sitesOf(code, def, body, name) {
-    const patterns = [], signs = [];
+  // Of sites by line those of one function.
+  function within(sites, body, def) {
+    let low = 0, high = sites.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sites[middle].line < def.from) low = middle + 1; else high = middle;
+    }
+    const found = [];
+    for (; low < sites.length && sites[low].line < def.end; low += 1) {
+      if (body.has(sites[low].line) && sites[low].index >= body.get(sites[low].line)) found.push(sites[low]);
+    }
+    return found;
+  }
+
+  // Where a function has this name. byOperator: an operator may stand for it.
+  function sitesOf(code, def, body, name, byOperator) {
+    const found = [];
+    const take = (sites, likely) => { if (sites) for (const { line } of within(sites, body, def)) found.push({ line, likely }); };
     if (name.startsWith("module ")) {
-      for (const holder of holders(code, def, body, name.slice(7))) patterns.push(new RegExp("(?<![\\w.])" + escaped(holder) + "(\\[[^\\]]*\\])?\\s*\\(", "g"));
+      for (const holder of holders(code, def, body, name.slice(7))) take(code.paths.get(holder), false);
     } else {
       const bare = name.replace(/^\w+::/, ""), inPlace = OPERATORS[bare.replace(/_$/, "")];
       const operator = OPERATORS[bare] || (inPlace && inPlace.length === 1 && !"[<>~".includes(inPlace) ? inPlace + "=" : inPlace);
-      if (operator) signs.push(operator);
-      if (!bare.startsWith("__")) patterns.push(new RegExp("(?<!\\w)" + escaped(bare) + "\\s*\\(", "g"));
+      if (operator && byOperator) take(code.operators.get(operator), true);
+      if (!bare.startsWith("__")) take(code.named.get(bare), false);
     }
-    const sites = [];
-    for (const { line, from } of body) {
-      const text = code.lines[line - 1];
-      let count = 0;
-      for (const pattern of patterns) for (const match of text.matchAll(pattern)) count += match.index >= from ? 1 : 0;
-      for (const one of code.operators) if (one.line === line && signs.includes(one.is)) count += 1;
-      for (let i = 0; i < count; i += 1) sites.push({ line, statement: code.first[line], repeated: repeats(code, def, line) });
-    }
-    return sites;
+    found.sort((one, other) => one.line - other.line);
+    return found.map(({ line, likely }) => ({ line, likely, statement: code.first[line], repeated: repeats(code, def, line), branch: code.branches[line] >= Math.max(1, def.from) }));
   }
 
   // Whether a line may run more than once in one call of the function.
   function repeats(code, def, line) {
-    const start = code.first[line], text = statementText(code, start);
-    if (/[([{][^\n]*\bfor\b|\n[\s\S]*\bfor\b|\blambda\b/.test(text)) return true;
-    return code.loops.some((loop) => loop.line >= def.line && loop.line <= start && start < loop.end && (loop.line < start || loop.always));
+    const start = code.first[line];
+    if (code.repeated[start] === undefined) {
+      const text = statementText(code, start), rest = text.indexOf("\n");
+      code.repeated[start] = /^[^([{\n]*[([{][^\n]*\bfor\b/m.test(text) || /\blambda\b/.test(text) || (rest >= 0 && /\bfor\b/.test(text.slice(rest)));
+    }
+    return code.repeated[start] || code.loops.some((loop) => loop.line >= def.line && loop.line <= start && start < loop.end && (loop.line < start || loop.always));
   }
+
+  const NOWHERE = { line: 0, likely: false };
 
   // The line that made this call, 0 where the text does not tell. turn, turns: which of how many of its like it is.
-  function lineOf(code, def, body, names, turn, turns) {
-    for (const name of names) {
-      const sites = sitesOf(code, def, body, name);
+  function lineOf(of, code, names, turn, turns) {
+    for (const [place, name] of names.entries()) {
+      // An operator is called by no frame: it stands for an operation's name, or for the method that Python takes for it.
+      const byOperator = !place && (name.includes("::") || name.startsWith("__")), key = `${byOperator} ${name}`;
+      if (!of.sites.has(key)) of.sites.set(key, sitesOf(code, of.def, of.body, name, byOperator));
+      const sites = of.sites.get(key);
       if (!sites.length) continue;
-      const repeated = sites.some((site) => site.repeated), lines = new Set(sites.map((site) => site.line));
-      if (!repeated && turns > sites.length) return 0; // some are called under a name that is not known
-      if (lines.size === 1) return sites[0].line;
-      if (repeated || turns !== sites.length) return 0;
-      const torn = sites.some((one, i) => i && one.statement === sites[i - 1].statement && one.line !== sites[i - 1].line);
-      return torn ? 0 : sites[turn].line; // within one statement the inner call comes first
+      const repeated = sites.some((site) => site.repeated), one = sites[0].line === sites[sites.length - 1].line;
+      if (!repeated && turns > sites.length) return NOWHERE; // some are called under a name that is not known
+      if (one) return sites.find((site) => site.likely) || sites[0];
+      if (repeated || turns !== sites.length || sites.some((site) => site.branch)) return NOWHERE;
+      const torn = sites.some((site, i) => i && site.statement === sites[i - 1].statement && site.line !== sites[i - 1].line);
+      return torn ? NOWHERE : sites[turn]; // within one statement the inner call comes first
     }
-    return 0;
+    return NOWHERE;
   }
 
-  // Of each call [line of the function, function, names, turn, turns, ...] the line that made it, 0 for not told.
+  // Of each call [line of the function, function, names, turn, turns, ...] the line that made it, 0 for not told, and
+  // whether it is only likely: an operator stands there, and no name.
   function linesOfCalls(code, calls) {
     const bodies = new Map();
     return calls.map(([line, name, names, turn, turns]) => {
       const key = line + " " + name;
       if (!bodies.has(key)) {
         const def = functionAt(code, line, name);
-        bodies.set(key, def && { def, body: bodyOf(code, def) });
+        bodies.set(key, def && { def, body: bodyOf(code, def), sites: new Map() });
       }
-      const of = bodies.get(key);
-      return of ? lineOf(code, of.def, of.body, names, turn, turns) : 0;
+      const of = bodies.get(key), { line: at, likely } = of ? lineOf(of, code, names, turn, turns) : NOWHERE;
+      return { line: at, likely };
     });
   }
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from profiler.trace.analyze.compile_blockers import CompileBlocker, find_compile_blockers
 from profiler.trace.model import NONE, Longs, Trace
-from profiler.trace.read.frames import NO_FRAME, Frame, Instant, Stack, innermost, open_frames
+from profiler.trace.read.frames import NO_FRAME, Frame, Instant, Stack, open_frames
 from profiler.trace.read.source import Limits, OnRead
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ class CalledFrom:
 
     @property
     def stacks(self) -> list[Stack]:
-        """Of each kernel the functions that were open."""
-        return [frame.stack for frame in self.frames]
+        """Of each kernel the functions that were open; those of one frame are one object."""
+        known = {frame: frame.stack for frame in dict.fromkeys(self.frames)}
+        return [known[frame] for frame in self.frames]
 
 
 def called_from(
@@ -56,11 +57,11 @@ def called_from(
     first, second = len(of_regions), len(of_regions) + len(of_blockers)
     sources: dict[int, dict[str, None]] = {}
     for (i, _), frame in zip(of_blockers, answers[first:second], strict=True):
-        if frame.stack:
-            sources.setdefault(i, {})[innermost(frame.stack)] = None
+        if frame.innermost:
+            sources.setdefault(i, {})[frame.innermost] = None
     by_op = dict(zip(ops.tolist(), answers[second:], strict=True))
     return CalledFrom(
-        with_sources(mining, [innermost(frame.stack) for frame in answers[:first]]),
+        with_sources(mining, [frame.innermost for frame in answers[:first]]),
         tuple(replace(blocker, sources=tuple(sources.get(i, ()))) for i, blocker in enumerate(blockers)),
         kernels,
         [by_op.get(op, NO_FRAME) for op in trace.kernels.op[kernels].tolist()],

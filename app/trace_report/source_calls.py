@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from app.objects.trace import SourceCalls
 from app.trace_report.called_from import CalledFrom
@@ -34,11 +34,11 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """function: as the tree has it; called: which call of it; child: which of what it calls; own: launches itself."""
+    """of: this call's frame; within: the frame that it calls, None where it calls an operation; names: of what it
+    calls, () where no frame tells; own: launches itself."""
 
-    function: str
-    called: int
-    child: tuple[str, int]
+    of: Frame
+    within: Frame | None
     names: Names
     own: bool
 
@@ -55,28 +55,64 @@ class _Row:
     region: int
 
 
+_Turns = dict[Frame | int, int]
+"""Of each call or operation that one call of a function has by the same names: which of them it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A row before its region and before all of its turns are known."""
+
+    function: str
+    names: Names
+    own: bool
+    turns: _Turns
+    turn: int
+
+    def row(self, region: int) -> _Row:
+        turn, turns = (self.turn, len(self.turns)) if len(self.turns) <= MAX_TURNS else (0, MAX_TURNS + 1)
+        return _Row(self.function, self.names, turn, turns, self.own, region)
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """A call and those around it. entry: once it is told; time_us: of what ran within it, by region."""
+
+    call: _Call
+    around: _Link | None
+    entry: _Entry | None = None
+    time_us: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+
+
 def source_calls(
     trace: Trace, called: CalledFrom, regions: Sequence[int], times: Sequence[float], steps: int
 ) -> SourceCalls | None:
     """regions, times: of each kernel, as for the trees. None where no function was open."""
     ops = trace.kernels.op[called.kernels].tolist()
     frames = dict(zip(ops, called.frames, strict=True))
-    by_op = {op: list(_calls(trace, op, frames[op])) for op in sorted(frames) if op != NONE and frames[op].stack}
-    if not by_op:
+    stacks = _Stacks()
+    innermost = {op: link for op in sorted(frames) if op != NONE and (link := stacks.calls(frames[op])) is not None}
+    if not innermost:
         return None
-    turns: dict[tuple[int, Names], dict[tuple[str, int], int]] = defaultdict(dict)
-    for calls in by_op.values():
-        for call in calls:
-            of = turns[call.called, call.names]
-            of.setdefault(call.child, len(of))
-    factors = lent_factors([op in by_op for op in ops], regions, times)
+    operations = _Operations.of(trace)
+    turns: dict[tuple[Frame, Names], _Turns] = defaultdict(dict)
+    told = {op: _entries(link, op, operations, turns) for op, link in innermost.items()}
+    factors = lent_factors([op in told for op in ops], regions, times)
     sums: dict[_Row, float] = defaultdict(float)
     for op, region, time_us in zip(ops, regions, times, strict=True):
-        for call in by_op.get(op, ()):
-            of = turns[call.called, call.names]
-            several = len(of) <= MAX_TURNS
-            turn, count = (of[call.child], len(of)) if several else (0, MAX_TURNS + 1)
-            sums[_Row(call.function, call.names, turn, count, call.own, region)] += time_us * factors.get(region, 1.0)
+        if op in told:
+            own, around = told[op]
+            lent_us = time_us * factors.get(region, 1.0)
+            for entry in own:
+                sums[entry.row(region)] += lent_us
+            if around is not None:
+                around.time_us[region] += lent_us
+    for link in reversed(stacks.links):  # from the innermost on
+        for region, lent_us in link.time_us.items():
+            if link.entry is not None:
+                sums[link.entry.row(region)] += lent_us
+            if link.around is not None:
+                link.around.time_us[region] += lent_us
     return _columns(_merged(sums), steps)
 
 
@@ -101,53 +137,111 @@ def lent_factors(known: Sequence[bool], regions: Sequence[int], times: Sequence[
     return {region: time_us / with_one[region] for region, time_us in every.items() if with_one[region]}
 
 
-def _calls(trace: Trace, op: int, frame: Frame) -> Iterator[_Call]:
-    """Of every function that was open the call in which this operation ran."""
-    below: list[Frame] = []
-    chain: list[Frame] = []
-    at: Frame | None = frame
-    while at is not None:
-        chain.append(at)
-        at = at.parent
-    chain.reverse()
-    seen = set[str]()
-    last = max((place for place, f in enumerate(chain) if f.text), default=NONE)
-    for place, of in enumerate(chain):
-        if not of.text or of.text in seen:
-            continue
-        seen.add(of.text)
-        below = chain[place + 1 :]
-        outer = _outermost(trace, op, of.start_us)
-        names = tuple(_names(below)) or (trace.names[trace.ops.name[outer]],)
-        if place == last:
-            names = (*names, trace.names[trace.ops.name[outer]]) if below else names
-        child = ("frame", id(below[0])) if below else ("op", outer)
-        yield _Call(of.text, id(of), child, tuple(dict.fromkeys(names))[:MAX_NAMES], place == last)
+def _entries(
+    link: _Link | None, op: int, operations: _Operations, turns: dict[tuple[Frame, Names], _Turns]
+) -> tuple[list[_Entry], _Link | None]:
+    """The entries of this operation alone, and the first call that is the same for all operations within it."""
+    own: list[_Entry] = []
+    while link is not None and (link.call.own or not link.call.names):
+        outer = operations.outermost(op, link.call.of.start_us)
+        name = operations.name(outer)
+        if link.call.within is not None:  # a frame is between: no operator
+            name = name.rpartition("::")[2]
+        own.append(_entry(link.call, (*link.call.names, name), outer, turns))
+        link = link.around
+    first = link
+    while link is not None and link.entry is None:
+        link.entry = _entry(link.call, link.call.names, NONE, turns)
+        link = link.around
+    return own, first
 
 
-def _outermost(trace: Trace, op: int, start_us: float) -> int:
-    """The outermost operation around this one that began within a call that began then."""
-    while (parent := int(trace.ops.parent[op])) != NONE and trace.ops.start_us[parent] >= start_us:
-        op = parent
-    return op
+def _entry(call: _Call, names: Names, outer: int, turns: dict[tuple[Frame, Names], _Turns]) -> _Entry:
+    names = tuple(dict.fromkeys(names))[:MAX_NAMES]
+    known = turns[call.of, names]
+    return _Entry(call.of.text, names, call.own, known, known.setdefault(call.within or outer, len(known)))
 
 
-def _names(below: Sequence[Frame]) -> Iterator[str]:
-    """The names by which a function may have what it calls, down to the first that says what it is."""
-    for frame in below:
-        if frame.name.startswith(MODULE_PREFIX):
-            yield "module " + frame.name.removeprefix(MODULE_PREFIX).rpartition("_")[0]
-            return
-        match = _BUILTIN.match(frame.name) or _FUNCTION.match(frame.name)
-        name = match["name"] if match else ""
-        if name in REFLECTED:
-            yield name
-            return
-        if not name.isidentifier() or (name.startswith("__") and name.endswith("__")) or name in WRAPPERS:
-            continue
-        yield name
-        if frame.text:
-            return
+@dataclass(slots=True)
+class _Stacks:
+    """What every function of a stack calls, made once for all stacks that begin alike. links: an inner one is later."""
+
+    links: list[_Link] = field(default_factory=list)
+    innermost: dict[Frame, _Link | None] = field(default_factory=dict)
+    around: dict[Frame, _Link | None] = field(default_factory=dict)
+    told: dict[str, tuple[str, bool]] = field(default_factory=dict)
+
+    def calls(self, frame: Frame) -> _Link | None:
+        """Of every function of a Python file that was open; of one that is open twice the outer one alone."""
+        if frame in self.innermost:
+            return self.innermost[frame]
+        way: list[_Call | Frame] = []
+        within: Frame | None = None
+        names: Names = ()
+        own, link = True, None
+        for of in frame.outwards():
+            if of.text:
+                if of.parent is None or all(outer.text != of.text for outer in of.parent.outwards()):
+                    way.append(_Call(of, within, names, own))
+                own = False
+            name, is_all = self._told(of)
+            names = (name, *(() if is_all else (n for n in names if n != name)))[:MAX_NAMES] if name else names
+            within = of
+            if is_all and not own:  # who calls this one knows it by this name, whatever is within it
+                if of in self.around:
+                    link = self.around[of]
+                    break
+                way.append(of)
+        for step in reversed(way):
+            if isinstance(step, _Call):
+                link = _Link(step, link)
+                self.links.append(link)
+            else:
+                self.around[step] = link
+        self.innermost[frame] = link
+        return link
+
+    def _told(self, frame: Frame) -> tuple[str, bool]:
+        """The name by which a function may have this call, "" for none, and whether it says what the call is."""
+        if (known := self.told.get(frame.name)) is not None:
+            return known
+        return self.told.setdefault(frame.name, _name(frame))
+
+
+def _name(frame: Frame) -> tuple[str, bool]:
+    if frame.name.startswith(MODULE_PREFIX):
+        return "module " + frame.name.removeprefix(MODULE_PREFIX).rpartition("_")[0], True
+    match = _BUILTIN.match(frame.name) or _FUNCTION.match(frame.name)
+    name = match["name"] if match else ""
+    if name in REFLECTED:
+        return name, True
+    if not name.isidentifier() or (name.startswith("__") and name.endswith("__")) or name in WRAPPERS:
+        return "", False
+    return name, bool(frame.text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operations:
+    """Columns of `Trace.ops` as lists: one number at a time is read."""
+
+    names: Sequence[str]
+    called: list[int]
+    parent: list[int]
+    start_us: list[float]
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Operations:
+        ops = trace.ops
+        return cls(trace.names, ops.name.tolist(), ops.parent.tolist(), ops.start_us.tolist())
+
+    def outermost(self, op: int, start_us: float) -> int:
+        """The outermost operation around this one that began within a call that began then."""
+        while (parent := self.parent[op]) != NONE and self.start_us[parent] >= start_us:
+            op = parent
+        return op
+
+    def name(self, op: int) -> str:
+        return self.names[self.called[op]]
 
 
 def _columns(sums: dict[_Row, float], steps: int) -> SourceCalls:

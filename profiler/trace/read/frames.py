@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 
@@ -29,8 +29,10 @@ _INSIDE_TORCH = re.compile(r"(^|(site|dist)-packages/)torch/|^<|(^|/)(contextlib
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/")
 MAX_TEXT = 100
 """Characters of a file's path that are kept, from its end, and of a function's name, from its start."""
-MAX_NAME, MAX_DEPTH = 400, 200
-"""Characters of a frame's name that are kept, and functions of one call stack, the innermost."""
+MAX_NAME, MAX_DEPTH, MAX_NESTED = 400, 200, 1_000
+"""Characters of a frame's name that are kept; functions of one call stack, and calls around one, the innermost."""
+MAX_CALL_FRAMES = 200_000
+"""Functions that the call stacks of one file have in all; of a stack beyond them the innermost is kept alone."""
 
 Instant = tuple[int, float]
 """Index into Trace.threads, microseconds since the trace's origin."""
@@ -42,16 +44,34 @@ Stack = tuple[str, ...]
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """One call that is open at an instant, with those around it. name: as the trace has it; text: `caller_text` of it;
-    stack: of it and of those around it; start_us: NaN for one of a call stack, which has no time of its own."""
+    start_us: NaN for one of a call stack, which has no time of its own."""
 
     name: str
     text: str
     start_us: float
     parent: Frame | None
-    stack: Stack
+
+    def outwards(self) -> Iterator[Frame]:
+        """This call and those around it, the innermost first."""
+        frame: Frame | None = self
+        for _ in range(MAX_NESTED):
+            if frame is None:
+                return
+            yield frame
+            frame = frame.parent
+
+    @property
+    def stack(self) -> Stack:
+        """The functions of this call and of those around it."""
+        return tuple(frame.text for frame in self.outwards() if frame.text)[::-1]
+
+    @property
+    def innermost(self) -> str:
+        """The function that made the call, "models/bert.py:429 attention_mask" with its first line; "" for none."""
+        return next((frame.text for frame in self.outwards() if frame.text), "")
 
 
-NO_FRAME = Frame("", "", float("nan"), None, ())
+NO_FRAME = Frame("", "", float("nan"), None)
 """Of an instant at which none is open."""
 
 
@@ -85,8 +105,9 @@ def open_frames(
                     asked.open.append((start, -event.dur, first, end, names.setdefault(name, name)))
             if on_read is not None:
                 on_read(source.share_read)
+    call_stacks = _CallStacks() if trace.has_call_stacks else None
     for thread_instants in by_thread.values():
-        thread_instants.answer(answers, calls=trace.has_call_stacks)
+        thread_instants.answer(answers, call_stacks)
     return answers
 
 
@@ -119,48 +140,59 @@ class _Thread:
     at_us: list[float]
     open: list[tuple[float, float, int, int, str]]
 
-    def answer(self, answers: list[Frame], *, calls: bool) -> None:
+    def answer(self, answers: list[Frame], call_stacks: _CallStacks | None) -> None:
         """Write the innermost frame of each instant. Those of one thread nest: what is open is a stack in time."""
         self.open.sort(key=itemgetter(0, 1))
         place = 0
         nested: list[tuple[int, Frame]] = []
         texts: dict[str, str] = {}
-        known: dict[str, Frame] = {}
         for at, (_, i) in enumerate(self.asked):
             while place < len(self.open) and self.open[place][2] <= at:
                 start, _, _, end, name = self.open[place]
                 place += 1
-                nested = [(until, frame) for until, frame in nested if until > at]
                 if end <= at:
                     continue
-                if calls:
-                    frame = known.get(name) or known.setdefault(name, _of_call_stack(name))
+                while nested and nested[-1][0] <= at:
+                    nested.pop()
+                if call_stacks is not None:
+                    frame = call_stacks.innermost(name)
                 else:
                     text = texts[name] if name in texts else texts.setdefault(name, caller_text(name))
-                    frame = _inside(nested[-1][1] if nested else None, name, text, start)
+                    frame = Frame(name, text, start, nested[-1][1] if nested else None)
                 nested.append((end, frame))
-            nested = [(until, frame) for until, frame in nested if until > at]
+            while nested and nested[-1][0] <= at:
+                nested.pop()
             if nested:
                 answers[i] = nested[-1][1]
 
 
-def _inside(parent: Frame | None, name: str, text: str, start_us: float) -> Frame:
-    around = parent.stack if parent is not None else ()
-    return Frame(name, text, start_us, parent, (*around, text) if text else around)
+@dataclass(slots=True)
+class _CallStacks:
+    """Frames of call stacks: one for those that begin with the same calls. Calls inside of torch are left out."""
 
+    frames: dict[tuple[Frame | None, str], Frame] = field(default_factory=dict)
+    innermost_of: dict[str, Frame] = field(default_factory=dict)
 
-def _of_call_stack(text: str) -> Frame:
-    """The frames of "models/bert.py(430): forward;train.py(12): <module>", the innermost first."""
-    frame: Frame | None = None
-    for name in reversed(text.split(";", MAX_DEPTH)[:MAX_DEPTH]):
-        short = name.strip()[-MAX_NAME:]
-        frame = _inside(frame, short, caller_text(short), float("nan"))
-    return frame or NO_FRAME
+    def innermost(self, text: str) -> Frame:
+        """Of "models/bert.py(430): forward;train.py(12): <module>", the innermost first."""
+        if (known := self.innermost_of.get(text)) is not None:
+            return known
+        names = [name.strip()[-MAX_NAME:] for name in text.split(";", MAX_DEPTH)[:MAX_DEPTH]]
+        frame: Frame | None = None
+        if len(self.frames) + len(names) <= MAX_CALL_FRAMES:
+            for name in reversed(names):
+                frame = self._within(frame, name)
+        else:
+            frame = next((made for name in names if (made := self._within(None, name)) is not None), None)
+        return self.innermost_of.setdefault(text, frame or NO_FRAME)
 
-
-def innermost(stack: Stack) -> str:
-    """The function that made the call, "models/bert.py:429 attention_mask" with its first line; "" for none."""
-    return stack[-1] if stack else ""
+    def _within(self, parent: Frame | None, name: str) -> Frame | None:
+        if (known := self.frames.get((parent, name))) is not None:
+            return known
+        text = caller_text(name)
+        if not text:
+            return parent
+        return self.frames.setdefault((parent, name), Frame(name, text, float("nan"), parent))
 
 
 def caller_text(name: str) -> str:

@@ -6,10 +6,17 @@ import gzip
 import json
 import re
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.trace_report.called_from import called_from
+from app.trace_report.source_calls import _Stacks, source_calls
+from profiler.region.mining.mine import mine
+from profiler.trace.read.frames import Frame
+from profiler.trace.read.reader import read_trace
+from profiler.trace.read.source import Limits
 from tests.app.trace_report.reports import reported
 from tests.profiler.trace.files import TRACES
 
@@ -100,3 +107,42 @@ def test_call_stacks_tell_the_lines_of_the_calls() -> None:
 def test_without_stacks_nothing_is_told() -> None:
     trees = reported("handrolled_blocks_bf16_eager.json.gz")["call_trees"]
     assert trees["calls"] is None and trees["told"]["none_us"] > 0 and trees["told"]["function_us"] == 0
+
+
+def test_an_operation_below_a_frame_without_a_name_is_no_operators(tmp_path: Path) -> None:
+    """`x + y` has no frame between the function and its operation; what an object's `__call__` adds has one."""
+    events: list[dict[str, Any]] = [{"cat": "python_function", "name": "m/a.py(3): f", "ts": 0, "dur": 100}]
+    for i, inner in enumerate((None, "torch/_ops.py(9): __call__")):
+        at, link = 10 + 40 * i, {"External id": i + 1, "correlation": i + 1}
+        if inner:
+            events.append({"cat": "python_function", "name": inner, "ts": at - 2, "dur": 30})
+        events += [
+            {"cat": "cpu_op", "name": "aten::add", "ts": at, "dur": 20, "args": {"External id": i + 1}},
+            {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 2, "dur": 3, "args": link},
+            {"cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": at + 6, "dur": 8,
+             "args": {**link, "device": 0, "stream": 7}},
+        ]  # fmt: skip
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, **event} for event in events]}))
+    trace = read_trace(path)
+    called = called_from(path, Limits(), trace, mine(trace))
+    calls = source_calls(trace, called, [0, 0], [8.0, 8.0], 1)
+    assert calls is not None and calls["functions"] == ["m/a.py:3 f"]
+    assert sorted(calls["callees"]) == [["add"], ["aten::add"]]
+
+
+def test_what_deep_stacks_share_is_worked_out_once() -> None:
+    depth, leaves, frame = 150, 300, None
+    for n in range(depth):
+        frame = Frame(f"m.py({n}): f{n}", f"m.py:{n} f{n}", float(n), frame)
+    stacks = _Stacks()
+    for n in range(leaves):
+        inner = Frame("torch/a.py(1): wrapper", "", 1000.0 + n, frame)
+        link = stacks.calls(Frame("<built-in method relu of Tensor>", "", 1000.0 + n, inner))
+        functions = []
+        while link is not None:
+            functions.append(link.call)
+            link = link.around
+        assert [call.of.text for call in functions] == [f"m.py:{n} f{n}" for n in reversed(range(depth))]
+        assert functions[0].names == ("relu",) and functions[0].own and functions[1].names == (f"f{depth - 1}",)
+    assert len(stacks.links) == depth - 1 + leaves

@@ -45,7 +45,9 @@ def told(page: Page, text: str) -> dict[int, float]:
     """Own time by line as the page's parser has it, of the calls that the page carries."""
     boxes = [json.loads(b.get_attribute("data-source") or "") for b in page.locator("[data-source]").all()]
     calls = next(b["calls"] for b in boxes if b["file"].endswith(annotated.SAMPLE.name))
-    lines = page.evaluate("([t, c]) => sourceLines.linesOfCalls(sourceLines.parse(t), c)", [text, calls])
+    lines = page.evaluate(
+        "([t, c]) => sourceLines.linesOfCalls(sourceLines.parse(t), c).map((to) => to.line)", [text, calls]
+    )
     sums: dict[int, float] = defaultdict(float)
     for call, line in zip(calls, lines, strict=True):
         if call[5]:
@@ -93,6 +95,13 @@ def test_the_margin_and_the_shares_say_what_is_told_and_nothing_is_sent(open_pag
     number = next(i for i, line in enumerate(code().splitlines(), 1) if "torch.rsqrt" in line)
     row = page.locator(".source-text tr", has=page.get_by_text(str(number), exact=True))
     expect(row.locator(".margin")).to_contain_text("120 µs")
+    for start, words in (("return self.weight * x", " · likely"), ("gate = F.silu(", None)):
+        number = next(i for i, line in enumerate(code().splitlines(), 1) if start in line)
+        margin = page.locator(".source-text tr", has=page.get_by_text(str(number), exact=True)).locator(".margin")
+        if words:
+            expect(margin).to_contain_text(words)
+        else:
+            expect(margin).not_to_contain_text("likely")
     assert asked == []
 
 

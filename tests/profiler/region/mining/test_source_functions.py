@@ -12,7 +12,7 @@ import pytest
 from profiler.region.mining.mine import Mining, mine
 from profiler.region.mining.source_functions import instants, with_sources
 from profiler.trace.model import Trace
-from profiler.trace.read.frames import innermost, open_frames
+from profiler.trace.read.frames import open_frames
 from profiler.trace.read.reader import read_trace
 from tests.conftest import DATA
 
@@ -22,7 +22,7 @@ TRACES = DATA / "traces"
 def located(path: Path) -> tuple[Trace, Mining]:
     trace = read_trace(path)
     mining = mine(trace)
-    return trace, with_sources(mining, [innermost(f.stack) for f in open_frames(path, trace, instants(mining))])
+    return trace, with_sources(mining, [f.innermost for f in open_frames(path, trace, instants(mining))])
 
 
 @pytest.mark.parametrize("name", ["llama_prefill_bf16_eager_stack", "gpt2_train_autocast_eager_stack"])

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.compile_blockers import CompileBlocker, compile_blockers_of_region, find_compile_blockers
-from profiler.trace.read.frames import innermost, open_frames
+from profiler.trace.read.frames import open_frames
 from tests.profiler.trace.files import TRACES, loaded, real, written
 
 Event = dict[str, object]
@@ -140,7 +140,7 @@ def test_the_caller_is_the_models_own_function():
     [blocker] = find_compile_blockers(trace, trace.steps)
     assert blocker.modules == ("BertLMHeadModel_0/BertModel_0",)
     where = open_frames(TRACES / "tl_h100_bert_small.json.gz", trace, blocker.at)
-    assert [innermost(frame.stack) for frame in where] == [
+    assert [frame.innermost for frame in where] == [
         "transformers/modeling_attn_mask_utils.py:429 _prepare_4d_attention_mask_for_sdpa"
     ]
 
@@ -180,7 +180,7 @@ def test_what_was_planted_is_found_once_each_and_nothing_round_the_model(within:
     if within == "module":
         assert {m for o in blockers for m in o.modules} == {"Net_0", "Net_0/LSTM_0"}
         asked = [at for o in blockers for at in o.at]
-        assert {innermost(f.stack) for f in open_frames(path, trace, asked)} == {"planted.py:13 forward"}
+        assert {f.innermost for f in open_frames(path, trace, asked)} == {"planted.py:13 forward"}
 
 
 # --- of one region
