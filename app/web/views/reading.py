@@ -79,7 +79,7 @@ def describe_progress(progress: TraceProgress) -> ReadingProgress:
             "stages": _stage_rows(None),
         }  # fmt: skip
     stage = progress["stage"]
-    state = "reading" if percent is None else f"reading-{percent}"
+    state = "-".join(["reading", *([stage] if stage else []), *([] if percent is None else [str(percent)])])
     words = STAGES[stage][1] if stage in STAGES else "Reading the trace"
     return {
         "state": state, "words": words, "said": "Reading the trace.", "percent": percent, "stages": _stage_rows(stage),

@@ -37,6 +37,15 @@ def test_a_page_is_told_again_only_where_the_percentage_is_another() -> None:
     assert first == same != other
 
 
+def test_a_page_is_told_of_another_stage_at_the_same_percentage() -> None:
+    callers, parts = (describe_progress({**READING, "stage": stage, "fraction": 0.6}) for stage in ("callers", "parts"))
+    assert callers["percent"] == parts["percent"]
+    assert callers["state"] != parts["state"]
+    # What is read out is the phase, which is the same.
+    assert callers["said"] == parts["said"]
+    assert callers["state"].partition("-")[0] == parts["state"].partition("-")[0]
+
+
 def test_one_that_waits_has_all_before_it() -> None:
     waiting = describe_progress({**READING, "ahead": 2, "stage": "queued", "fraction": None})
     assert {row["state"] for row in waiting["stages"]} == {"later"}
