@@ -12,6 +12,7 @@ from profiler.trace.analyze.gpu_utilization import union_us
 from profiler.trace.analyze.kernel_kinds import communication_kernels
 from profiler.trace.analyze.kernel_provenance import compiled_kernels, hand_written_triton, library_times
 from profiler.trace.analyze.serving_phases import DECODE, MIXED, PREFILL, phases
+from profiler.trace.analyze.steps import two_unlike
 from profiler.trace.errors import Damage
 from profiler.trace.model import NONE, Note, Trace
 
@@ -170,6 +171,13 @@ def _shapes(trace: Trace) -> Iterator[Note]:
 
 
 def _steps(trace: Trace) -> Iterator[Note]:
+    if two_unlike(trace):
+        yield Note(
+            "steps-unlike",
+            "warning",
+            "The two steps do different work and take different times: the step's figures are the mean of both.",
+            "Record each kind of step by itself: prefill in one trace, decode in another.",
+        )
     if trace.profiler_steps:
         return
     used = {

@@ -21,7 +21,10 @@ STEP_PREFIX = "ProfilerStep"
 
 WARM_UP_RATIO = 1.5
 """First steps this much longer than the median are a warm-up (allocator, lazy loading, autotuning) and left out; of two
-the first where it is this much longer than the other."""
+the first where it is this much longer than the other and they do the same."""
+
+VARYING = 0.2
+"""Share of a step's distinct operations, with their shapes, that the other steps lack; from this on the work varies."""
 
 COVERING_SHARE = 0.5
 """Share of the kernel time that must be launched inside an annotation for it to count as the step."""
@@ -196,7 +199,8 @@ def measured_steps(trace: Trace) -> tuple[Step, ...]:
     """The steps that times are taken from, without those that warm up. () where the trace has none.
 
     Steps without kernels do not count where others have some: a truncated file has lost theirs. Those at the front are
-    left out, as far as the middle, that take more than WARM_UP_RATIO times the median, of two the other.
+    left out, as far as the middle, that take more than WARM_UP_RATIO times the median; of two the first, where it takes
+    so much more than the other and does the same: a prefill before a decode is no warm-up.
     """
     steps = [s for s in trace.steps if len(s.kernels)] or list(trace.steps)
     times = [step_time_us(trace, step) for step in steps]
@@ -204,7 +208,29 @@ def measured_steps(trace: Trace) -> tuple[Step, ...]:
     first = 0
     while first < len(steps) // 2 and times[first] > WARM_UP_RATIO * usual:
         first += 1
-    return tuple(steps[first:])
+    return tuple(steps if first and len(steps) == 2 and _do_other_work(trace, *steps) else steps[first:])
+
+
+def two_unlike(trace: Trace) -> bool:
+    """Whether the measured steps are two that do different work and so take different times."""
+    steps = measured_steps(trace)
+    if len(steps) != 2:
+        return False
+    shorter, longer = sorted(step_time_us(trace, step) for step in steps)
+    return longer > WARM_UP_RATIO * shorter and _do_other_work(trace, *steps)
+
+
+def _do_other_work(trace: Trace, first: Step, second: Step) -> bool:
+    """Whether the second step does what the first did not. What a first one does besides may be its warm-up."""
+    done, doing = (_operations(trace, step) for step in (first, second))
+    return len(doing - done) > VARYING * len(doing)
+
+
+def _operations(trace: Trace, step: Step) -> set[int]:
+    """Distinct outermost operations with their shapes; without shapes the kernels, which other sizes have others of."""
+    if trace.has_shapes and len(step.ops):
+        return set(trace.ops.detail[step.ops].tolist())
+    return set(trace.kernels.name[step.kernels].tolist())
 
 
 def middle_steps(trace: Trace) -> tuple[Step, ...]:

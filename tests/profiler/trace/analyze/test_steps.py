@@ -15,6 +15,7 @@ from profiler.trace import read_trace, steady_step
 from profiler.trace.analyze.gpu_utilization import shares
 from profiler.trace.analyze.step_detection import find_repetition, repeated_windows
 from profiler.trace.analyze.steps import kernel_busy_us, middle_steps, step_time_us, step_times
+from profiler.trace.model import Trace
 from tests.profiler.trace.files import annotation, kernel, launch, op, real, written
 
 
@@ -71,6 +72,60 @@ def test_the_mean_over_the_steps_in_the_middle_is_the_median(
         assert [step.name for step in chosen] == [f"ProfilerStep#{n}" for n in middle]
     counted = [step_time_us(trace, s) for s, length in zip(trace.steps, lengths, strict=True) if length < 900.0]
     assert sum(step_time_us(trace, step) for step in chosen) / len(chosen) == pytest.approx(statistics.median(counted))
+
+
+def two_steps(
+    lengths: tuple[float, float], rows: tuple[int | None, int | None], names: tuple[str, str] = ("k", "k")
+) -> list[dict[str, object]]:
+    """Steps one after the other: each an operation of so many rows (None: shapes not recorded) and its kernel."""
+    events: list[dict[str, object]] = []
+    at = 1000.0
+    for i, (length, count) in enumerate(zip(lengths, rows, strict=True)):
+        of = {} if count is None else {"Input Dims": [[count, 64], [64, 64]], "Input type": ["float", "float"]}
+        events += [annotation(f"ProfilerStep#{i}", at, length), op("aten::mm", at + 1, length / 4, **of)]
+        events += [launch(at + 2, 10 + i), kernel(at + 5, length - 10, 10 + i, name=names[i])]
+        at += length
+    return events
+
+
+def unlike(trace: Trace) -> list[str]:
+    return [note.message for note in trace.notes if note.code == "steps-unlike"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"), [((512, 1), ("k", "k")), ((None, None), ("gemm", "gemv"))], ids=["by shapes", "by kernels"]
+)
+@pytest.mark.parametrize("lengths", [(900.0, 100.0), (100.0, 900.0)])
+def test_of_a_prefill_and_a_decode_neither_is_a_warm_up(
+    tmp_path: Path, lengths: tuple[float, float], rows: tuple[int | None, int | None], names: tuple[str, str]
+) -> None:
+    trace = read(tmp_path, two_steps(lengths, rows, names))
+    assert [step.name for step in middle_steps(trace)] == ["ProfilerStep#0", "ProfilerStep#1"]
+    times = step_times(trace)
+    assert times is not None
+    assert (times.count, times.left_out) == (2, 0)
+    assert times.longest_us > 8 * times.shortest_us
+    assert unlike(trace) == [
+        "The two steps do different work and take different times: the step's figures are the mean of both."
+    ]
+
+
+@pytest.mark.parametrize("rows", [(512, 512), (None, None)])
+def test_of_two_steps_that_do_the_same_the_longer_first_is_a_warm_up(
+    tmp_path: Path, rows: tuple[int | None, int | None]
+) -> None:
+    tuning = [op("aten::empty", 1500, 5, **{"Input Dims": [[7]], "Input type": ["float"]}), launch(1501, 90),
+              kernel(1600, 5, 90, name="tuned")]  # fmt: skip
+    for more in ([], tuning):  # what only the first does is its warm-up
+        trace = read(tmp_path, two_steps((900.0, 100.0), rows) + more)
+        times = step_times(trace)
+        assert times is not None
+        assert (times.count, times.left_out) == (1, 1)
+        assert unlike(trace) == []
+
+
+def test_two_steps_of_different_work_and_about_the_same_time_are_told_nothing_of(tmp_path: Path) -> None:
+    assert unlike(read(tmp_path, two_steps((100.0, 120.0), (512, 1)))) == []
 
 
 def test_a_step_whose_kernels_are_lost_is_not_the_steady_one(tmp_path: Path) -> None:
