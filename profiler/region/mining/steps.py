@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler.trace.analyze.steps import measured_steps, middle_steps, step_time_us
+from profiler.trace.analyze.steps import VARYING, measured_steps, middle_steps, step_time_us
 from profiler.trace.execution_trace import Execution
 from profiler.trace.model import Step, Trace
 
 MAX_STEPS = 16
 """Steps mined where they differ from each other (sequences of varying length)."""
-VARYING = 0.2
-"""Share of a step's distinct operation signatures that the other steps lack; from this on the sizes vary."""
 COVERED = 0.5
 """Share of a step's outermost operations that an execution trace has; below it the match is by accident."""
 NEARLY = 0.95
@@ -42,13 +40,19 @@ def _vary(trace: Trace, measured: Sequence[Step]) -> bool:
 
 
 def _most_covered(trace: Trace, middle: tuple[Step, ...], execution: Execution) -> tuple[Step, ...]:
-    shares = [(_share(trace, step, execution), step) for step in trace.steps if len(step.kernels)]
-    best = max((share for share, _ in shares), default=0.0)
-    if best < COVERED or all(_share(trace, step, execution) >= NEARLY * best for step in middle):
+    """Of the measured steps, and of those that warm up only where it has none of the measured ones."""
+    covered = _covered(trace, measured_steps(trace), execution) or _covered(trace, trace.steps, execution)
+    if not covered or all(any(step is one for one in covered) for step in middle):
         return middle
     middle_us = sum(step_time_us(trace, step) for step in middle) / len(middle)
-    covered = [step for share, step in shares if share >= NEARLY * best]
     return (min(covered, key=lambda step: abs(step_time_us(trace, step) - middle_us)),)
+
+
+def _covered(trace: Trace, steps: Sequence[Step], execution: Execution) -> list[Step]:
+    """Those that the execution trace has about as much of as of the one that it has most of, where that is enough."""
+    shares = [(_share(trace, step, execution), step) for step in steps if len(step.kernels)]
+    best = max((share for share, _ in shares), default=0.0)
+    return [step for share, step in shares if share >= NEARLY * best] if best >= COVERED else []
 
 
 def _share(trace: Trace, step: Step, execution: Execution) -> float:
