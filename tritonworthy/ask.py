@@ -40,8 +40,8 @@ def read_trace(
     """A trace of torch.profiler with its regions, advice on each and what to do about the step.
 
     companion, execution_trace: files that tell more of it, as `tritonworthy advise` takes them. device: predict for
-    this one instead of the trace's. oracle: ask Inductor about the heaviest regions, a second or so each. Raises
-    InputError where the file is no trace, or has no kernel of a GPU.
+    this one instead of the trace's. oracle: ask Inductor about the heaviest regions, a second or so each. Nothing
+    of the file is run. Raises InputError where the file is no trace, or has no kernel of a GPU.
     """
     options = ["--oracle", "auto" if oracle else "off"]
     options += ["--device", device] if device is not None else []
@@ -49,7 +49,7 @@ def read_trace(
     options += ["--execution-trace", os.fspath(execution_trace)] if execution_trace is not None else []
     if not is_trace(Path(path)):
         raise InputError(f"{os.fspath(path)}: no trace, by its name and its first byte")
-    printed = run_command("advise", os.fspath(path), "--json", *options)
+    printed = run_command("advise", os.fspath(path), "--json", "--no-program", *options)
     return TraceReport(cast("TraceBody", json.loads(printed)))
 
 
@@ -91,12 +91,12 @@ def advise(
     sizes: Mapping[str, int] | None = None,
 ) -> RegionReport | TraceReport:
     """Advice on a region, a region's text (more than one line), a file: a trace, or a region's text, or a program:
-    "model.py:make_model", "hf:config.json", a definition. A program is run, in a process of its own.
+    "model.py:make_model", "hf:config.json", "def:definition.json". A program is run with your rights.
 
     device: such as "H200"; by default this host's GPU, for a trace the recorded one. objective: of a region. oracle:
     ask Inductor what torch.compile would make of it, which takes seconds. Of a program (docs/module.md): training:
-    forward and backward; dtype: of weights and floating inputs; batch, sequence: of "hf:"; sizes: of a definition's
-    axes. Raises InputError.
+    forward and backward; dtype: of weights and floating inputs; batch, sequence: of "hf:"; sizes: of the axes
+    of "def:". Raises InputError.
     """
     default = Request("")
     how = Request(

@@ -19,7 +19,7 @@ class AdviseTrace(TypedDict):
 
 
 class AdviseModule(TypedDict):
-    """Of `advise_module`. program: FILE.py:FUNCTION, hf:CONFIG.json or a definition; dtype, batch, sequence, sizes: as
+    """Of `advise_module`. program: FILE.py:FUNCTION, hf:CONFIG.json or def:DEFINITION.json; dtype, batch, sequence, sizes: as
     profiler.program.request.Request has them. budget_s: that recording it may take, None for the usual limit."""
 
     tool: Literal["advise_module"]

@@ -31,7 +31,7 @@ from app.cli.program import predicted_trace, program_options, request_of
 from app.cli.streams import print_answer, print_brief
 from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
 from app.objects.common import Range
-from app.program.named import is_program, words_of
+from app.program.named import DEFINITION, is_definition, is_program, words_of
 from app.thresholds import Thresholds, thresholds_in_force
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         nargs="+",
         help="a trace (.json, .json.gz), the traces of several ranks (also as one .tar, .tar.gz or .zip), a region's"
-        " text, or - for stdin; or a program: model.py:FUNCTION, which returns (module, inputs), hf:CONFIG.json, or a"
-        " definition.json",
+        " text, or - for stdin; or a program: model.py:FUNCTION, which returns (module, inputs), hf:CONFIG.json, or"
+        " def:DEFINITION.json. A program, and a definition's reference, run with your rights",
     )
     advise.add_argument(
         "--companion",
@@ -92,8 +92,12 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _advise(arguments: argparse.Namespace) -> int:
     if arguments.brief and (arguments.json or arguments.device == ALL):
         raise InputError("--brief goes without --json, and with one device")
-    if len(arguments.file) == 1 and is_program(arguments.file[0]):
-        return _advise_program(arguments)
+    file = arguments.file[0]
+    if len(arguments.file) == 1 and not arguments.no_program:
+        if is_program(file):
+            return _advise_program(arguments)
+        if is_definition(Path(file)):
+            raise InputError(f"{file}: a definition. {DEFINITION}{file} runs its reference, with your rights")
     with unpacked([Path(file) for file in arguments.file]) as files:
         return advise_files(arguments, files)
 

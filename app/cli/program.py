@@ -18,7 +18,12 @@ from profiler.program.request import TYPES, Request
 
 def program_options(parser: argparse.ArgumentParser) -> None:
     """How a program is run."""
-    group = parser.add_argument_group("programs", "for model.py:make_model, hf:CONFIG.json and a definition.json")
+    group = parser.add_argument_group(
+        "programs", "for model.py:make_model, hf:CONFIG.json and def:DEFINITION.json, which run with your rights"
+    )
+    group.add_argument(
+        "--no-program", action="store_true", help="FILE is no program, whatever its name: nothing of it is run"
+    )
     group.add_argument("--training", action="store_true", help="forward and backward; by default forward alone")
     group.add_argument("--dtype", choices=TYPES, help="type of weights and floating inputs; by default the program's")
     group.add_argument("--batch", type=count(1, MOST_BATCH), default=1, metavar="N", help="hf: examples in a batch")
@@ -26,7 +31,7 @@ def program_options(parser: argparse.ArgumentParser) -> None:
         "--sequence", type=count(1, MOST_SEQUENCE), default=1024, metavar="N", help="hf: tokens of an example"
     )
     group.add_argument(
-        "--size", action="append", type=_size, default=[], metavar="NAME=N", help="definition: the size of an axis"
+        "--size", action="append", type=_size, default=[], metavar="NAME=N", help="def: the size of an axis"
     )
     group.add_argument("--save", type=given_path, metavar="PATH", help="write the predicted trace (.json.gz)")
 

@@ -37,10 +37,10 @@ def maker(request: Request) -> Callable[[], Workload]:
     """What builds the workload. Runs no more of the user's program than it takes to find it. Raises ProgramError."""
     if request.source.startswith("hf:"):
         return lambda: _of_config(request)
+    if request.source.startswith("def:"):
+        return lambda: _of_definition(request)
     path, _, function = request.source.rpartition(":")
-    if path.endswith(".py"):
-        return lambda: _of_function(Path(path), function)
-    return lambda: _of_definition(request)
+    return lambda: _of_function(Path(path), function)
 
 
 def _of_function(path: Path, function: str) -> Workload:
@@ -193,10 +193,11 @@ def _inputs_of(model: Any, config: Any, request: Request, dtype: torch.dtype) ->
 
 def _of_definition(request: Request) -> Workload:
     """A SOL-ExecBench or FlashInfer-Bench definition: axes, inputs and the reference's Python, of which `run` is it."""
-    values = _read_json(request.source)
+    source = request.source.removeprefix("def:")
+    values = _read_json(source)
     axes, inputs, reference = values.get("axes"), values.get("inputs"), values.get("reference")
     if not isinstance(axes, dict) or not isinstance(inputs, dict) or not isinstance(reference, str):
-        raise ProgramError(f"{request.source}: no definition: axes, inputs and reference are asked for")
+        raise ProgramError(f"{source}: no definition: axes, inputs and reference are asked for")
     sizes: dict[str, int] = {}
     for name, axis in axes.items():
         value = (request.sizes or {}).get(name, axis.get("value") if isinstance(axis, dict) else None)
@@ -204,12 +205,12 @@ def _of_definition(request: Request) -> Workload:
             sizes[name] = value
     asked = [n for n, axis in axes.items() if n not in sizes and not _computed(axis)]
     if asked:
-        raise ProgramError(f"{request.source}: no size for {', '.join(asked)}", f"Say --size {asked[0]}=1024 for each.")
+        raise ProgramError(f"{source}: no size for {', '.join(asked)}", f"Say --size {asked[0]}=1024 for each.")
     for name, axis in axes.items():
         if name not in sizes:
-            sizes[name] = _value(str(axis.get("expression", "")), sizes, request.source)
-    run = _defined(reference, request.source)
-    return Workload(run, (), {name: _made(name, spec, sizes, request.source) for name, spec in inputs.items()})
+            sizes[name] = _value(str(axis.get("expression", "")), sizes, source)
+    run = _defined(reference, source)
+    return Workload(run, (), {name: _made(name, spec, sizes, source) for name, spec in inputs.items()})
 
 
 def _computed(axis: object) -> bool:

@@ -93,17 +93,17 @@ DEFINITION = {
 def test_a_definition_is_run_at_its_sizes(tmp_path: Path) -> None:
     path = tmp_path / "definition.json"
     path.write_text(json.dumps(DEFINITION))
-    program = record_in_process(Request(str(path), sizes={"M": 16}))
+    program = record_in_process(Request(f"def:{path}", sizes={"M": 16}))
     assert program.calls[0].name == "aten::rms_norm"
     assert program.calls[0].signature.dims[0] == [32, 64]
-    assert "no size for M" in said(str(path))
+    assert "no size for M" in said(f"def:{path}")
 
 
 def test_a_size_is_no_python(tmp_path: Path) -> None:
     hostile = {**DEFINITION, "axes": {**DEFINITION["axes"], "T": {"expression": "__import__('os').getpid()"}}}
     path = tmp_path / "definition.json"
     path.write_text(json.dumps(hostile))
-    assert "cannot be computed" in said(str(path), sizes={"M": 16})
+    assert "cannot be computed" in said(f"def:{path}", sizes={"M": 16})
 
 
 def test_a_config_runs_no_code_and_downloads_nothing(tmp_path: Path) -> None:
