@@ -17,7 +17,7 @@ from app.cli.inputs import InputError, check_device, is_trace, read_text
 from app.objects.kernel_verdict import ValidationWithKernel
 from app.objects.record import NamedValidation
 from app.objects.trace import TraceBody
-from app.program.named import is_program, words_of
+from app.program.named import is_program, prefix_missing, words_of
 from app.thresholds import thresholds_in_force
 from profiler.program.request import Request
 from tritonworthy.command import run_command
@@ -113,6 +113,8 @@ def advise(
     if not isinstance(asked, Region):
         text = os.fspath(asked)
         if "\n" not in text:
+            if told := prefix_missing(text):
+                raise InputError(told)
             if is_trace(Path(text)):
                 return read_trace(text, device=device, oracle=oracle)
             text = read_text(text)

@@ -31,7 +31,7 @@ from app.cli.program import predicted_trace, program_options, request_of
 from app.cli.streams import print_answer, print_brief
 from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
 from app.objects.common import Range
-from app.program.named import DEFINITION, is_definition, is_program, words_of
+from app.program.named import is_program, prefix_missing, words_of
 from app.thresholds import Thresholds, thresholds_in_force
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _advise(arguments: argparse.Namespace) -> int:
     if len(arguments.file) == 1 and not arguments.no_program:
         if is_program(file):
             return _advise_program(arguments)
-        if is_definition(Path(file)):
-            raise InputError(f"{file}: a definition. {DEFINITION}{file} runs its reference, with your rights")
+        if told := prefix_missing(file):
+            raise InputError(told)
     with unpacked([Path(file) for file in arguments.file]) as files:
         return advise_files(arguments, files)
 

@@ -38,6 +38,15 @@ def is_definition(path: Path) -> bool:
     return False
 
 
+def prefix_missing(name: str) -> str:
+    """What to say of a definition that is named without its prefix; "" for another file."""
+    return (
+        f"{name}: a definition. {DEFINITION}{name} runs its reference, with your rights"
+        if is_definition(Path(name))
+        else ""
+    )
+
+
 def trace_name(source: str) -> str:
     """A file's name for a program's trace: `model.make_model.json.gz`, `llama.json.gz`."""
     name = Path(source.removeprefix(CONFIG).removeprefix(DEFINITION)).name

@@ -118,15 +118,13 @@ def _of_config(request: Request) -> Workload:
     """A model of transformers by its config: nothing is downloaded, and no code that a config names is run."""
     path = request.source.removeprefix("hf:")
     path = os.path.join(path, "config.json") if os.path.isdir(path) else path
-    values = _read_json(path)
+    values = without(_read_json(path))
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     try:
         transformers: Any = importlib.import_module("transformers")
     except ImportError:
         raise ProgramError("transformers is not installed", "pip install transformers") from None
     kind = values.pop("model_type", None)
-    values.pop("auto_map", None)
-    values.pop("quantization_config", None)
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise ProgramError(
             f"{path}: model_type {kind!r} is unknown to transformers {transformers.__version__}",
@@ -142,6 +140,22 @@ def _of_config(request: Request) -> Workload:
     except (TypeError, ValueError, KeyError, AttributeError) as fault:
         raise ProgramError(f"{path}: {type(fault).__name__}: {fault}") from fault
     return Workload(model, (), _inputs_of(model, config, request, dtype))
+
+
+NOT_TAKEN = frozenset({"auto_map", "quantization_config", *(
+    f"{prefix}{part}_implementation{suffix}"
+    for part in ("attn", "experts") for prefix in ("", "_") for suffix in ("", "_internal")
+)})  # fmt: skip
+"""Of a config, at any depth: what names code, also of a hub's repository, and what the weights alone are."""
+
+
+def without(values: dict[str, Any]) -> dict[str, Any]:
+    """A config without what is not taken of it."""
+    return {
+        key: without(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in NOT_TAKEN
+    }
 
 
 def _model_of(transformers: Any, config: Any, dtype: torch.dtype) -> torch.nn.Module:
