@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, cast, overload
 
 from app.cli.inputs import InputError, check_device, is_trace, read_text
+from app.exit_status import INCOMPLETE
 from app.objects.kernel_verdict import ValidationWithKernel
 from app.objects.record import NamedValidation
 from app.objects.trace import TraceBody
@@ -124,7 +125,9 @@ def advise(
 
 def _advise_program(request: Request, device: str | None, oracle: bool) -> TraceReport:
     source, *options = words_of(request, device)
-    printed = run_command("advise", source, *options, "--json", "--oracle", "auto" if oracle else "off")
+    printed = run_command(
+        "advise", source, *options, "--json", "--oracle", "auto" if oracle else "off", answered=(0, INCOMPLETE)
+    )
     return TraceReport(cast("TraceBody", json.loads(printed)))
 
 

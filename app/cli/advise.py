@@ -1,7 +1,7 @@
 """tritonworthy advise: advice on every part of a trace, of a program that is predicted, or on a region's text, on one
 device or on all of the table.
 
-Exit status: 0 done; 1 the input is wrong.
+Exit status: 0 done; 1 the input is wrong; 3 a program came to an error, and what it ran until then was advised on.
 """
 
 from __future__ import annotations
@@ -27,9 +27,16 @@ from app.cli.inputs import (
 )
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
-from app.cli.program import predicted_trace, program_options, request_of
+from app.cli.program import (
+    check_program_options,
+    predicted_trace,
+    program_options,
+    refuse_program_options,
+    request_of,
+)
 from app.cli.streams import print_answer, print_brief
 from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
+from app.exit_status import INCOMPLETE
 from app.objects.common import Range
 from app.program.named import is_program, prefix_missing, words_of
 from app.thresholds import Thresholds, thresholds_in_force
@@ -98,14 +105,14 @@ def _advise(arguments: argparse.Namespace) -> int:
             return _advise_program(arguments)
         if told := prefix_missing(file):
             raise InputError(told)
+    refuse_program_options(arguments)
     with unpacked([Path(file) for file in arguments.file]) as files:
         return advise_files(arguments, files)
 
 
 def _advise_program(arguments: argparse.Namespace) -> int:
     """As of a trace, for the device that it is predicted for."""
-    if arguments.companion is not None or arguments.execution_trace is not None:
-        raise InputError("--companion and --execution-trace go with a trace")
+    check_program_options(arguments, arguments.file[0])
     check_device(arguments.device)
     with predicted_trace(arguments, arguments.file[0]) as path:
         whole = read_whole_trace(path)
@@ -116,7 +123,8 @@ def _advise_program(arguments: argparse.Namespace) -> int:
         print_brief(trace_brief(trace, str(arguments.save or ""), program=words))
     else:
         print_answer(trace, trace_text, as_json=arguments.json)
-    return OK
+    origin = trace["origin"]
+    return INCOMPLETE if origin and any(gap["ends"] for gap in origin["gaps"]) else OK
 
 
 def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
