@@ -24,8 +24,15 @@ LONGEST_ERROR = 300
 def request_of(question: AdviseModule, folder: Folder) -> Request:
     """The program with its file below the folder, by its path from there. Raises AgentError."""
     default = Request("")
+    source = _source(question["program"], folder)
+    for form, told, given in (
+        (CONFIG, "batch and sequence go", question["batch"] or question["sequence"]),
+        (DEFINITION, "sizes go", question["sizes"]),
+    ):
+        if given and not source.startswith(form):
+            raise AgentError(f"{told} with {form}")
     return Request(
-        _source(question["program"], folder),
+        source,
         question["training"],
         question["dtype"],
         question["batch"] or default.batch,

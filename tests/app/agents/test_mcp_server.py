@@ -198,6 +198,8 @@ def test_what_is_wrong_is_a_tools_error_in_words_and_the_next_question_is_answer
         ("advise_module", {"program": "own/models.py:make_modle"}, "It has make_model, endless, loud"),
         ("advise_module", {"program": "own/models.py:make_model", "device": "GTX 1"}, "known devices"),
         ("advise_module", {"program": "own/models.py:make_model", "dtype": "f64"}, "'f32'"),
+        ("advise_module", {"program": "own/models.py:make_model", "batch": 2}, "batch and sequence go with hf:"),
+        ("advise_module", {"program": "hf:own", "sizes": {"M": 2}}, "sizes go with def:"),
         ("advise_module", {"program": "own/models.py:make_model", "budget_s": 1e9}, "less than or equal to 300"),
         ("advise_module", {"program": "own/models.py:endless", "budget_s": 8}, "not recorded after 8 s"),
         ("advise_module", {"program": "own/models.py:loud"}, "models.py:19: RuntimeError: on purpose"),
