@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Literal, cast, overload
 
 from app.cli.inputs import InputError, check_device, is_trace, read_text
+from app.exit_status import INCOMPLETE
 from app.objects.kernel_verdict import ValidationWithKernel
 from app.objects.record import NamedValidation
 from app.objects.trace import TraceBody
-from app.program.named import is_program, words_of
+from app.program.named import is_program, prefix_missing, words_of
 from app.thresholds import thresholds_in_force
 from profiler.program.request import Request
 from tritonworthy.command import run_command
@@ -40,8 +41,8 @@ def read_trace(
     """A trace of torch.profiler with its regions, advice on each and what to do about the step.
 
     companion, execution_trace: files that tell more of it, as `tritonworthy advise` takes them. device: predict for
-    this one instead of the trace's. oracle: ask Inductor about the heaviest regions, a second or so each. Raises
-    InputError where the file is no trace, or has no kernel of a GPU.
+    this one instead of the trace's. oracle: ask Inductor about the heaviest regions, a second or so each. Nothing
+    of the file is run. Raises InputError where the file is no trace, or has no kernel of a GPU.
     """
     options = ["--oracle", "auto" if oracle else "off"]
     options += ["--device", device] if device is not None else []
@@ -49,7 +50,7 @@ def read_trace(
     options += ["--execution-trace", os.fspath(execution_trace)] if execution_trace is not None else []
     if not is_trace(Path(path)):
         raise InputError(f"{os.fspath(path)}: no trace, by its name and its first byte")
-    printed = run_command("advise", os.fspath(path), "--json", *options)
+    printed = run_command("advise", os.fspath(path), "--json", "--no-program", *options)
     return TraceReport(cast("TraceBody", json.loads(printed)))
 
 
@@ -91,12 +92,12 @@ def advise(
     sizes: Mapping[str, int] | None = None,
 ) -> RegionReport | TraceReport:
     """Advice on a region, a region's text (more than one line), a file: a trace, or a region's text, or a program:
-    "model.py:make_model", "hf:config.json", a definition. A program is run, in a process of its own.
+    "model.py:make_model", "hf:config.json", "def:definition.json". A program is run with your rights.
 
     device: such as "H200"; by default this host's GPU, for a trace the recorded one. objective: of a region. oracle:
     ask Inductor what torch.compile would make of it, which takes seconds. Of a program (docs/module.md): training:
-    forward and backward; dtype: of weights and floating inputs; batch, sequence: of "hf:"; sizes: of a definition's
-    axes. Raises InputError.
+    forward and backward; dtype: of weights and floating inputs; batch, sequence: of "hf:"; sizes: of the axes
+    of "def:". Raises InputError.
     """
     default = Request("")
     how = Request(
@@ -113,6 +114,8 @@ def advise(
     if not isinstance(asked, Region):
         text = os.fspath(asked)
         if "\n" not in text:
+            if told := prefix_missing(text):
+                raise InputError(told)
             if is_trace(Path(text)):
                 return read_trace(text, device=device, oracle=oracle)
             text = read_text(text)
@@ -122,7 +125,9 @@ def advise(
 
 def _advise_program(request: Request, device: str | None, oracle: bool) -> TraceReport:
     source, *options = words_of(request, device)
-    printed = run_command("advise", source, *options, "--json", "--oracle", "auto" if oracle else "off")
+    printed = run_command(
+        "advise", source, *options, "--json", "--oracle", "auto" if oracle else "off", answered=(0, INCOMPLETE)
+    )
     return TraceReport(cast("TraceBody", json.loads(printed)))
 
 

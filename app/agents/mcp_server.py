@@ -86,8 +86,8 @@ def build_server(folder: Folder) -> MCPServer:
         program: Annotated[
             str,
             Field(
-                description="FILE.py:FUNCTION that returns (module, inputs), hf:CONFIG.json of transformers, or a "
-                "definition.json. Python is run, with your rights"
+                description="FILE.py:FUNCTION that returns (module, inputs), hf:CONFIG.json of transformers, or "
+                "def:DEFINITION.json. A program and a definition's reference run with your rights"
             ),
         ],
         context: Context, device: Device = None,
@@ -96,7 +96,7 @@ def build_server(folder: Folder) -> MCPServer:
         batch: Annotated[int | None, Field(ge=1, le=MOST_BATCH, description="hf: examples; default 1")] = None,
         sequence: Annotated[int | None, Field(ge=1, le=MOST_SEQUENCE, description="hf: tokens; default 1,024")] = None,
         sizes: Annotated[
-            dict[str, Size] | None, Field(max_length=100, description="definition: axes without a value")
+            dict[str, Size] | None, Field(max_length=100, description="def: axes without a value")
         ] = None,
         inductor: Inductor = True,
         budget_s: Annotated[

@@ -14,7 +14,7 @@ from app.agents.folder import Folder
 from app.agents.questions import AdviseModule
 from app.agents.tell import Tell
 from app.check.safe import visible
-from app.program.named import CONFIG, FORMS, FUNCTION, is_definition
+from app.program.named import CONFIG, DEFINITION, FORMS, FUNCTION, is_definition
 from profiler.program.request import Request
 
 LONGEST_ERROR = 300
@@ -24,8 +24,15 @@ LONGEST_ERROR = 300
 def request_of(question: AdviseModule, folder: Folder) -> Request:
     """The program with its file below the folder, by its path from there. Raises AgentError."""
     default = Request("")
+    source = _source(question["program"], folder)
+    for form, told, given in (
+        (CONFIG, "batch and sequence go", question["batch"] or question["sequence"]),
+        (DEFINITION, "sizes go", question["sizes"]),
+    ):
+        if given and not source.startswith(form):
+            raise AgentError(f"{told} with {form}")
     return Request(
-        _source(question["program"], folder),
+        source,
         question["training"],
         question["dtype"],
         question["batch"] or default.batch,
@@ -37,6 +44,8 @@ def request_of(question: AdviseModule, folder: Folder) -> Request:
 def _source(given: str, folder: Folder) -> str:
     if given.startswith(CONFIG):
         return CONFIG + folder.shown(_config(given.removeprefix(CONFIG), folder))
+    if given.startswith(DEFINITION):
+        return DEFINITION + folder.shown(folder.file(given.removeprefix(DEFINITION)))
     if FUNCTION.fullmatch(given):
         path, _, function = given.rpartition(":")
         return f"{_shown(folder.file(path), folder)}:{function}"
@@ -44,17 +53,15 @@ def _source(given: str, folder: Folder) -> str:
     if rest:
         raise AgentError(f"{visible(given)}: {visible(rest)} is no function's name; {FORMS} is wanted")
     file = folder.file(path_given)
-    if not is_definition(file):
-        hint = {".py": ": say which function, FILE.py:FUNCTION", ".json": f": a config is {CONFIG}FILE"}
-        told = hint.get(file.suffix, "")
-        raise AgentError(f"{visible(given)}: no program{told}; {FORMS} is wanted; a trace is for advise_trace")
-    return _shown(file, folder)
+    of_json = f"{DEFINITION}FILE runs a definition" if is_definition(file) else f"a config is {CONFIG}FILE"
+    told = {".py": ": say which function, FILE.py:FUNCTION", ".json": f": {of_json}"}.get(file.suffix, "")
+    raise AgentError(f"{visible(given)}: no program{told}; {FORMS} is wanted; a trace is for advise_trace")
 
 
 def _shown(path: Path, folder: Folder) -> str:
     """The path from the folder on, such that it is not taken for another form."""
     shown = folder.shown(path)
-    return f"./{shown}" if shown.startswith(CONFIG) else shown
+    return f"./{shown}" if shown.startswith((CONFIG, DEFINITION)) else shown
 
 
 def _config(given: str, folder: Folder) -> Path:

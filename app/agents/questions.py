@@ -19,8 +19,8 @@ class AdviseTrace(TypedDict):
 
 
 class AdviseModule(TypedDict):
-    """Of `advise_module`. program: FILE.py:FUNCTION, hf:CONFIG.json or a definition; dtype, batch, sequence, sizes: as
-    profiler.program.request.Request has them. budget_s: that recording it may take, None for the usual limit."""
+    """Of `advise_module`. program: FILE.py:FUNCTION, hf:CONFIG.json or def:DEFINITION.json; dtype, batch, sequence,
+    sizes: as profiler.program.request.Request has them. budget_s: that recording may take, None: the usual limit."""
 
     tool: Literal["advise_module"]
     program: str

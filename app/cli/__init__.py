@@ -3,8 +3,9 @@
 All but `serve`, `report` and `fleet` import neither FastAPI nor a database: they run where only torch, triton and numpy
 are.
 Exit status: 0 done; 1 the input is wrong; 2 it could not be measured, predicted or written, the settings or the usage
-are wrong, or there is a fault in the command itself; 130 interrupted; 141 nobody reads the output any more. `check`,
-`watch` and `validate --kernel` have statuses of their own for what they assert, and share the others.
+are wrong, or there is a fault in the command itself; 3 `advise`: the program came to an error half-way; 130
+interrupted; 141 nobody reads the output any more. `check`, `watch` and `validate --kernel` have statuses of their own
+for what they assert, and share the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """tritonworthy advise: advice on every part of a trace, of a program that is predicted, or on a region's text, on one
 device or on all of the table.
 
-Exit status: 0 done; 1 the input is wrong.
+Exit status: 0 done; 1 the input is wrong; 3 a program came to an error, and what it ran until then was advised on.
 """
 
 from __future__ import annotations
@@ -27,11 +27,18 @@ from app.cli.inputs import (
 )
 from app.cli.options import given_path, workload_options
 from app.cli.oracle import start_oracle
-from app.cli.program import predicted_trace, program_options, request_of
+from app.cli.program import (
+    check_program_options,
+    predicted_trace,
+    program_options,
+    refuse_program_options,
+    request_of,
+)
 from app.cli.streams import print_answer, print_brief
 from app.cli.text import ranks_text, region_text, show_oracle_progress, trace_text
+from app.exit_status import INCOMPLETE
 from app.objects.common import Range
-from app.program.named import is_program, words_of
+from app.program.named import is_program, prefix_missing, words_of
 from app.thresholds import Thresholds, thresholds_in_force
 
 if TYPE_CHECKING:
@@ -54,8 +61,8 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         nargs="+",
         help="a trace (.json, .json.gz), the traces of several ranks (also as one .tar, .tar.gz or .zip), a region's"
-        " text, or - for stdin; or a program: model.py:FUNCTION, which returns (module, inputs), hf:CONFIG.json, or a"
-        " definition.json",
+        " text, or - for stdin; or a program: model.py:FUNCTION, which returns (module, inputs), hf:CONFIG.json, or"
+        " def:DEFINITION.json. A program, and a definition's reference, run with your rights",
     )
     advise.add_argument(
         "--companion",
@@ -92,16 +99,20 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _advise(arguments: argparse.Namespace) -> int:
     if arguments.brief and (arguments.json or arguments.device == ALL):
         raise InputError("--brief goes without --json, and with one device")
-    if len(arguments.file) == 1 and is_program(arguments.file[0]):
-        return _advise_program(arguments)
+    file = arguments.file[0]
+    if len(arguments.file) == 1 and not arguments.no_program:
+        if is_program(file):
+            return _advise_program(arguments)
+        if told := prefix_missing(file):
+            raise InputError(told)
+    refuse_program_options(arguments)
     with unpacked([Path(file) for file in arguments.file]) as files:
         return advise_files(arguments, files)
 
 
 def _advise_program(arguments: argparse.Namespace) -> int:
     """As of a trace, for the device that it is predicted for."""
-    if arguments.companion is not None or arguments.execution_trace is not None:
-        raise InputError("--companion and --execution-trace go with a trace")
+    check_program_options(arguments, arguments.file[0])
     check_device(arguments.device)
     with predicted_trace(arguments, arguments.file[0]) as path:
         whole = read_whole_trace(path)
@@ -112,7 +123,8 @@ def _advise_program(arguments: argparse.Namespace) -> int:
         print_brief(trace_brief(trace, str(arguments.save or ""), program=words))
     else:
         print_answer(trace, trace_text, as_json=arguments.json)
-    return OK
+    origin = trace["origin"]
+    return INCOMPLETE if origin and any(gap["ends"] for gap in origin["gaps"]) else OK
 
 
 def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:

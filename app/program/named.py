@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -10,34 +11,45 @@ from pathlib import Path
 from profiler.program.request import Request
 
 FUNCTION = re.compile(r".+\.py:[A-Za-z_]\w*")
-CONFIG = "hf:"
+CONFIG, DEFINITION = "hf:", "def:"
 DEFINITION_KEYS = frozenset({"axes", "inputs", "reference"})
 MOST_BYTES = 4 * 1024 * 1024
-"""Of a definition; traces that are looked at whether they are one are larger."""
+"""Of a file that is looked at whether it is a definition; traces are larger."""
 MOST_BATCH, MOST_SEQUENCE, MOST_SIZE = 1_000_000, 10_000_000, 1_000_000_000_000
-FORMS = "FILE.py:FUNCTION, hf:CONFIG.json or a definition.json"
+FORMS = "FILE.py:FUNCTION, hf:CONFIG.json or def:DEFINITION.json"
 """What a program is named by, in words."""
 
 
 def is_program(name: str) -> bool:
-    """Whether it names a program: by its form, a definition by its content."""
-    return name.startswith(CONFIG) or FUNCTION.fullmatch(name) is not None or is_definition(Path(name))
+    """Whether it names a program: by its form alone, for what a file holds may come from others. A file of that
+    very name is meant before a program."""
+    has_form = name.startswith((CONFIG, DEFINITION)) or FUNCTION.fullmatch(name) is not None
+    return has_form and not os.path.lexists(name)
 
 
 def is_definition(path: Path) -> bool:
-    """Whether the file is a definition: JSON with a reference, its inputs and their axes."""
+    """Whether the file looks like a definition and not like a trace: who names it so forgot the prefix."""
     if path.suffix != ".json":
         return False
     with suppress(OSError, ValueError, RecursionError):
         if path.stat().st_size <= MOST_BYTES:
             value = json.loads(path.read_bytes())
-            return isinstance(value, dict) and value.keys() >= DEFINITION_KEYS
+            return isinstance(value, dict) and value.keys() >= DEFINITION_KEYS and "traceEvents" not in value
     return False
+
+
+def prefix_missing(name: str) -> str:
+    """What to say of a definition that is named without its prefix; "" for another file."""
+    return (
+        f"{name}: a definition. {DEFINITION}{name} runs its reference, with your rights"
+        if is_definition(Path(name))
+        else ""
+    )
 
 
 def trace_name(source: str) -> str:
     """A file's name for a program's trace: `model.make_model.json.gz`, `llama.json.gz`."""
-    name = Path(source.removeprefix(CONFIG)).name
+    name = Path(source.removeprefix(CONFIG).removeprefix(DEFINITION)).name
     return f"{name.removesuffix('.json').replace('.py:', '.') or 'program'}.json.gz"
 
 

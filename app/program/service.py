@@ -39,10 +39,10 @@ def write_predicted(
     request: Request, device: Device, path: Path, limits: Limits = LIMITS,
     on_wait: Callable[[float], object] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Record the program, price it and write the trace, gzipped. Raises ProgramError, OSError."""
+    """Record the program, price it and write the trace, gzipped where it is named so. Raises ProgramError, OSError."""
     program = record_in_process(request, limits, on_wait)
     text = msgspec.json.encode(trace_of(program, prices(program, device), device))
-    path.write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
+    path.write_bytes(gzip.compress(text, compresslevel=6, mtime=0) if path.suffix == ".gz" else text)
 
 
 def capability_of(device: Device) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,16 +13,17 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from profiler.child.limits import GIB, Limits, impose, over_cpu
-from profiler.child.process import Started, kill_tree
+from profiler.child.process import Process, Started, kill_tree
 from profiler.program.model import Program, ProgramError
 from profiler.program.request import Request
+from profiler.program.tail import Tail
 
 LIMITS = Limits(timeout_s=300.0, memory_bytes=4 * GIB, cpu_s=600.0)
 """A model of 80 layers takes seconds, and a few hundred MB."""
 UNKILLABLE_S = 10.0
 TICK_S = 1.0
 MOST_LOG = 2000
-"""Characters of what the process wrote that are repeated where it died."""
+"""Bytes of what the process wrote that are repeated where it died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +52,43 @@ def answered(request: Request, limits: Limits = LIMITS, on_wait: Callable[[float
     with TemporaryDirectory(prefix="tritonworthy-") as folder:
         asked, answer = Path(folder) / "request.json", Path(folder) / "answer"
         asked.write_bytes(msgspec.json.encode(request))
-        command = [sys.executable, "-P", "-m", "profiler.program.child", str(asked), str(answer)]
-        log = os.open(Path(folder) / "log", os.O_RDWR | os.O_CREAT, 0o600)
+        command = [sys.executable, "-P", "-m", "profiler.program.keeper", str(asked), str(answer)]
+        log = Tail(MOST_LOG)
         try:
-            process = Started(command, stdin=subprocess.DEVNULL, answer=log, log=log, cwd=None, env=_environment())
-            impose(process.pid, limits)
+            process = _started(command, log.write, limits)
             try:
                 status = _wait(process, limits.timeout_s, on_wait)
             finally:
                 kill_tree(process)
             if status is None:
                 process.wait(UNKILLABLE_S)
-                raise ProgramError(
-                    f"{request.source}: not recorded after {limits.timeout_s:.0f} s", "Record a shorter step."
-                )
-            if status != 0 or not answer.is_file():
-                raise ProgramError(f"{request.source}: {_ended(status, limits)}", _last(log))
         finally:
-            os.close(log)
+            log.close()
+        if status is None:
+            raise ProgramError(
+                f"{request.source}: not recorded after {limits.timeout_s:.0f} s", "Record a shorter step."
+            )
+        if status != 0 or not answer.is_file():
+            raise ProgramError(f"{request.source}: {_ended(status, limits)}", log.text)
         told = msgspec.msgpack.decode(answer.read_bytes(), type=Answer)
     if told.program is None:
         raise ProgramError(told.error, told.remedy)
     return told
 
 
-def _wait(process: Started, timeout_s: float, on_wait: Callable[[float], object]) -> int | None:
+def _started(command: Sequence[str], log: int, limits: Limits) -> Process:
+    """The process, within limits before it begins: it waits for the end of its stdin."""
+    theirs, ours = os.pipe()
+    try:
+        process = Started(command, stdin=theirs, answer=log, log=log, cwd=None, env=_environment())
+        impose(process.pid, limits)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    return process
+
+
+def _wait(process: Process, timeout_s: float, on_wait: Callable[[float], object]) -> int | None:
     """Its exit status, or None after so long."""
     begun = time.monotonic()
     while (taken_s := time.monotonic() - begun) < timeout_s:
@@ -97,13 +109,6 @@ def _environment() -> dict[str, str]:
 def _ended(status: int, limits: Limits) -> str:
     if over_cpu(status):
         return f"it used {limits.cpu_s:.0f} s of processor time and was stopped"
-    return (
-        f"the process that recorded it ended with signal {-status}" if status < 0 else f"it ended with status {status}"
-    )
-
-
-def _last(log: int) -> str:
-    """The end of what the process wrote."""
-    size = os.fstat(log).st_size
-    os.lseek(log, max(0, size - MOST_LOG), os.SEEK_SET)
-    return os.read(log, MOST_LOG).decode(errors="replace").strip()
+    if status < 0:
+        return f"the process that recorded it ended with signal {-status}"
+    return f"it ended with status {status} before its step was recorded, as by os._exit({status})"

@@ -24,6 +24,7 @@ from profiler.program.frames import line_of
 from profiler.program.model import Call, Gap, Program, ProgramError
 from profiler.program.recorder import Recorder
 from profiler.program.stand_ins import chosen_on, gpu_choices
+from profiler.region.graph.cost import operation_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def record(
         except ProgramError:
             raise
         except Exception as fault:
-            raise ProgramError(f"{line_of(fault) or name}: {_said(fault)}") from fault
+            raise ProgramError(f"{line_of(fault) or name}: {said(fault)}") from fault
         devices.building = False
         workload = _moved(workload, dtype)
         module = workload.function if isinstance(workload.function, torch.nn.Module) else None
@@ -62,15 +63,19 @@ def record(
             module.train(training)
         recorder.gaps.clear()
         calls, gaps = _profiled(workload, recorder, training)
-    if not any(call.operation for call in calls):
-        raise ProgramError(f"{name}: no operation was recorded{': ' + gaps[-1].what if gaps else ''}")
+    every = (*recorder.gaps, *gaps)
+    if not any(call.operation and operation_cost(call.operation).launches for call in calls):
+        if not every:
+            raise ProgramError(f"{name}: it runs nothing on the device", "Return a module that computes.")
+        told = "" if every[-1].ends else "it runs nothing on the device that is counted; "
+        raise ProgramError(f"{every[-1].where or name}: {told}{every[-1].what}")
     weights = [] if module is None else [*module.parameters(), *module.buffers()]
     return Program(
         name=name,
         calls=calls,
         frames=tuple(recorder.stacks.names),
         stacks=tuple(recorder.stacks.stacks),
-        gaps=(*recorder.gaps, *gaps),
+        gaps=every,
         training=training,
         parameters=0 if module is None else sum(p.numel() for p in module.parameters()),
         weights_bytes=sum(w.numel() * w.element_size() for w in weights),
@@ -114,7 +119,7 @@ def _profiled(workload: Workload, recorder: Recorder, training: bool) -> tuple[t
             except ProgramError:
                 raise
             except Exception as fault:
-                gaps.append(Gap(_said(fault), line_of(fault), ends=True))
+                gaps.append(Gap(said(fault), line_of(fault), ends=True))
             finally:
                 torch._C._autograd._enable_record_function(True)
         recording.export_chrome_trace(str(file))
@@ -129,7 +134,7 @@ def _step(workload: Workload, training: bool) -> None:
             workload.function(*workload.args, **workload.kwargs)
         return
     result = workload.function(*workload.args, **workload.kwargs)
-    loss = getattr(result, "loss", None)
+    loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
     roots = [loss] if isinstance(loss, torch.Tensor) else [*_floats(result)]
     roots = [r for r in roots if r.requires_grad]
     if not roots:
@@ -258,7 +263,8 @@ def _without_triton(recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _said(fault: BaseException) -> str:
+def said(fault: BaseException) -> str:
+    """An exception in one line."""
     first = (str(fault).strip().splitlines() or [""])[0]
     return f"{type(fault).__name__}: {first}" if first else type(fault).__name__
 

@@ -10,7 +10,7 @@ TYPES = ("bf16", "f16", "f32")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """source: `model.py:make_model`, `hf:CONFIG.json` or the path of a definition. sizes: of a definition's axes.
+    """source: `model.py:make_model`, `hf:CONFIG.json` or `def:DEFINITION.json`. sizes: of a definition's axes.
 
     dtype: one of TYPES, None as the program has it. capability: as `record` takes it. counted: torch counts the
     FLOPs of the same step for itself.

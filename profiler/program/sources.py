@@ -37,10 +37,10 @@ def maker(request: Request) -> Callable[[], Workload]:
     """What builds the workload. Runs no more of the user's program than it takes to find it. Raises ProgramError."""
     if request.source.startswith("hf:"):
         return lambda: _of_config(request)
+    if request.source.startswith("def:"):
+        return lambda: _of_definition(request)
     path, _, function = request.source.rpartition(":")
-    if path.endswith(".py"):
-        return lambda: _of_function(Path(path), function)
-    return lambda: _of_definition(request)
+    return lambda: _of_function(Path(path), function)
 
 
 def _of_function(path: Path, function: str) -> Workload:
@@ -118,15 +118,13 @@ def _of_config(request: Request) -> Workload:
     """A model of transformers by its config: nothing is downloaded, and no code that a config names is run."""
     path = request.source.removeprefix("hf:")
     path = os.path.join(path, "config.json") if os.path.isdir(path) else path
-    values = _read_json(path)
+    values = without(_read_json(path))
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     try:
         transformers: Any = importlib.import_module("transformers")
     except ImportError:
         raise ProgramError("transformers is not installed", "pip install transformers") from None
     kind = values.pop("model_type", None)
-    values.pop("auto_map", None)
-    values.pop("quantization_config", None)
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise ProgramError(
             f"{path}: model_type {kind!r} is unknown to transformers {transformers.__version__}",
@@ -142,6 +140,22 @@ def _of_config(request: Request) -> Workload:
     except (TypeError, ValueError, KeyError, AttributeError) as fault:
         raise ProgramError(f"{path}: {type(fault).__name__}: {fault}") from fault
     return Workload(model, (), _inputs_of(model, config, request, dtype))
+
+
+NOT_TAKEN = frozenset({"auto_map", "quantization_config", *(
+    f"{prefix}{part}_implementation{suffix}"
+    for part in ("attn", "experts") for prefix in ("", "_") for suffix in ("", "_internal")
+)})  # fmt: skip
+"""Of a config, at any depth: what names code, also of a hub's repository, and what the weights alone are."""
+
+
+def without(values: dict[str, Any]) -> dict[str, Any]:
+    """A config without what is not taken of it."""
+    return {
+        key: without(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in NOT_TAKEN
+    }
 
 
 def _model_of(transformers: Any, config: Any, dtype: torch.dtype) -> torch.nn.Module:
@@ -193,10 +207,11 @@ def _inputs_of(model: Any, config: Any, request: Request, dtype: torch.dtype) ->
 
 def _of_definition(request: Request) -> Workload:
     """A SOL-ExecBench or FlashInfer-Bench definition: axes, inputs and the reference's Python, of which `run` is it."""
-    values = _read_json(request.source)
+    source = request.source.removeprefix("def:")
+    values = _read_json(source)
     axes, inputs, reference = values.get("axes"), values.get("inputs"), values.get("reference")
     if not isinstance(axes, dict) or not isinstance(inputs, dict) or not isinstance(reference, str):
-        raise ProgramError(f"{request.source}: no definition: axes, inputs and reference are asked for")
+        raise ProgramError(f"{source}: no definition: axes, inputs and reference are asked for")
     sizes: dict[str, int] = {}
     for name, axis in axes.items():
         value = (request.sizes or {}).get(name, axis.get("value") if isinstance(axis, dict) else None)
@@ -204,12 +219,12 @@ def _of_definition(request: Request) -> Workload:
             sizes[name] = value
     asked = [n for n, axis in axes.items() if n not in sizes and not _computed(axis)]
     if asked:
-        raise ProgramError(f"{request.source}: no size for {', '.join(asked)}", f"Say --size {asked[0]}=1024 for each.")
+        raise ProgramError(f"{source}: no size for {', '.join(asked)}", f"Say --size {asked[0]}=1024 for each.")
     for name, axis in axes.items():
         if name not in sizes:
-            sizes[name] = _value(str(axis.get("expression", "")), sizes, request.source)
-    run = _defined(reference, request.source)
-    return Workload(run, (), {name: _made(name, spec, sizes, request.source) for name, spec in inputs.items()})
+            sizes[name] = _value(str(axis.get("expression", "")), sizes, source)
+    run = _defined(reference, source)
+    return Workload(run, (), {name: _made(name, spec, sizes, source) for name, spec in inputs.items()})
 
 
 def _computed(axis: object) -> bool:

@@ -151,9 +151,11 @@ def test_a_program_is_what_the_command_line_prints(tmp_path: Path, capsys: pytes
 def test_a_definition_takes_its_sizes(tmp_path: Path) -> None:
     path = tmp_path / "square.json"
     path.write_text(json.dumps(DEFINITION))
-    report = tritonworthy.advise(path, "H100", sizes={"M": 384})
+    report = tritonworthy.advise(f"def:{path}", "H100", sizes={"M": 384})
     assert isinstance(report, tritonworthy.TraceReport) and "384" in report.regions[0].region.text
     with pytest.raises(tritonworthy.InputError, match="no size for M"):
+        tritonworthy.advise(f"def:{path}", "H100")
+    with pytest.raises(tritonworthy.InputError, match="runs its reference"):
         tritonworthy.advise(path, "H100")
 
 

@@ -189,7 +189,7 @@ def test_what_is_wrong_is_a_tools_error_in_words_and_the_next_question_is_answer
         ("advise_module", {"program": "out.py:blocks"}, "outside of the folder"),
         ("advise_module", {"program": "hf:/etc"}, "outside of the folder"),
         ("advise_module", {"program": "hf:../config.json"}, "outside of the folder"),
-        ("advise_module", {"program": "../definition.json"}, "outside of the folder"),
+        ("advise_module", {"program": "def:../definition.json"}, "outside of the folder"),
         ("advise_module", {"program": "own/none.py:f"}, "no such file"),
         ("advise_module", {"program": "own/models.py"}, "say which function"),
         ("advise_module", {"program": "own/models.py:a.b"}, "no function's name"),
@@ -198,12 +198,15 @@ def test_what_is_wrong_is_a_tools_error_in_words_and_the_next_question_is_answer
         ("advise_module", {"program": "own/models.py:make_modle"}, "It has make_model, endless, loud"),
         ("advise_module", {"program": "own/models.py:make_model", "device": "GTX 1"}, "known devices"),
         ("advise_module", {"program": "own/models.py:make_model", "dtype": "f64"}, "'f32'"),
+        ("advise_module", {"program": "own/models.py:make_model", "batch": 2}, "batch and sequence go with hf:"),
+        ("advise_module", {"program": "hf:own", "sizes": {"M": 2}}, "sizes go with def:"),
         ("advise_module", {"program": "own/models.py:make_model", "budget_s": 1e9}, "less than or equal to 300"),
         ("advise_module", {"program": "own/models.py:endless", "budget_s": 8}, "not recorded after 8 s"),
         ("advise_module", {"program": "own/models.py:loud"}, "models.py:19: RuntimeError: on purpose"),
         ("advise_module", {"program": "own/lacks.py:f"}, "lacks.py:1: No module named 'no_such_package_at_all'"),
-        ("advise_module", {"program": "own/square.json"}, "no size for M"),
-        ("advise_module", {"program": "own/square.json", "sizes": {"M": 0}}, "greater than or equal to 1"),
+        ("advise_module", {"program": "own/square.json"}, "def:FILE runs a definition"),
+        ("advise_module", {"program": "def:own/square.json"}, "no size for M"),
+        ("advise_module", {"program": "def:own/square.json", "sizes": {"M": 0}}, "greater than or equal to 1"),
         ("advise_region", {"path": "out.json"}, "outside of the folder"),
         ("advise_region", {"path": LLAMA}, "a trace is for advise_trace"),
         ("advise_region", {"text": "x: f32[4]\ny = gleu(x)\nreturn y\n"}, "id you mean gelu"),
@@ -290,7 +293,7 @@ def test_a_config_is_asked_about_or_what_is_not_installed_is_said(folder: Path) 
     async def loop() -> Any:
         async with client(folder) as agent:
             question = {"program": "hf:own", "batch": 2, "sequence": 128, "inductor": False, "device": "H100"}
-            sized = {"program": "own/square.json", "sizes": {"M": 2048}, "inductor": False, "device": "H100"}
+            sized = {"program": "def:own/square.json", "sizes": {"M": 2048}, "inductor": False, "device": "H100"}
             assert told(await agent.call_tool("advise_module", sized))["more"].endswith("--size M=2048 --json")
             return await agent.call_tool("advise_module", question)
 
@@ -322,10 +325,10 @@ def test_a_program_that_is_cancelled_leaves_no_process(folder: Path) -> None:
                 tasks.start_soon(ask)
                 await waits.wait()
                 (server,) = [p for p in psutil.Process().children() if p.pid not in before]
-                recording = [p for p in server.children(recursive=True) if "profiler.program.child" in p.cmdline()]
+                recording = [p for p in server.children(recursive=True) if "profiler.program.keeper" in p.cmdline()]
                 tasks.cancel_scope.cancel()
             return recording
 
     recording = anyio.run(loop)
-    assert len(recording) == 1
+    assert len(recording) == 2  # the program, and what ends with it all that it started
     assert psutil.wait_procs(recording, 20)[1] == []

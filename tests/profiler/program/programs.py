@@ -1,7 +1,10 @@
 """Programs that the tests record, as a user's file would have them."""
 
+import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -96,6 +99,77 @@ def seventy_billion() -> tuple[nn.Module, torch.Tensor]:
 def endless() -> Any:
     while True:
         time.sleep(0.01)
+
+
+def wrong_shape() -> tuple[nn.Module, torch.Tensor]:
+    return nn.Linear(4, 3), torch.empty(2, 3)
+
+
+class WrongInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.view(2, 3).t().t())  # type: ignore[no-any-return]
+
+
+def wrong_inside() -> tuple[nn.Module, torch.Tensor]:
+    return WrongInside(), torch.empty(6)
+
+
+def views() -> tuple[Any, torch.Tensor]:
+    return torch.Tensor.t, torch.empty(2, 3)
+
+
+def huge() -> tuple[nn.Module, torch.Tensor]:
+    return nn.Linear(10**6, 10**6), torch.empty(10**9, 10**6)
+
+
+def interrupted() -> Any:
+    raise KeyboardInterrupt
+
+
+def leaves() -> Any:
+    raise SystemExit(0)
+
+
+def leaves_at_once() -> Any:
+    os._exit(0)
+
+
+def talks() -> Any:
+    for _ in range(50_000):
+        print("x" * 1000)
+    print("its last words")
+    sys.stdout.flush()
+    os._exit(5)
+
+
+def starts_another() -> tuple[nn.Module, torch.Tensor]:
+    """It leaves a process in a session of its own, whose parent has ended."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(os.environ["LEFT"]).write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    while not Path(os.environ["LEFT"]).exists():
+        time.sleep(0.01)
+    return nn.Linear(3, 3), torch.empty(2, 3)
+
+
+class Losses(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.one(x).sum(), "aux": self.two(x)}
+
+
+def losses() -> tuple[nn.Module, torch.Tensor]:
+    return Losses(), torch.randn(8, 64)
 
 
 def nothing() -> str:

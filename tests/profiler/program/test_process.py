@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from profiler.child.limits import GIB, Limits
 from profiler.program.model import ProgramError
-from profiler.program.process import LIMITS, answered, record_in_process
+from profiler.program.process import LIMITS, MOST_LOG, answered, record_in_process
 from profiler.program.request import Request
+from profiler.program.sources import without
 
 PROGRAMS = Path(__file__).with_name("programs.py")
 
@@ -83,6 +89,56 @@ def test_while_it_is_recorded_its_time_is_told() -> None:
     assert 3 <= len(told) <= 6 and told == sorted(told)
 
 
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("wrong_shape", "must have same reduction dim"),
+        ("wrong_inside", "programs.py:{inside}: RuntimeError: "),
+        ("views", "it runs nothing on the device"),
+        ("huge", "above 2^64"),
+        ("interrupted", "programs.py:{interrupted}: it ended itself, by KeyboardInterrupt"),
+        ("leaves", "it ended itself, by SystemExit: 0"),
+        ("leaves_at_once", "it ended with status 0 before its step was recorded, as by os._exit(0)"),
+    ],
+)
+def test_what_goes_wrong_is_said_with_its_line_and_without_ours(function: str, message: str) -> None:
+    lines = PROGRAMS.read_text().splitlines()
+    places = {"inside": "self.layer(x", "interrupted": "raise KeyboardInterrupt"}
+    numbers = {name: next(i for i, line in enumerate(lines, 1) if text in line) for name, text in places.items()}
+    told = said(f"{PROGRAMS}:{function}")
+    assert message.format(**numbers) in told
+    assert "Traceback" not in told and "child.py" not in told
+
+
+def test_the_end_of_what_it_wrote_is_kept_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    largest = 0
+
+    def look(_: float) -> None:
+        nonlocal largest
+        largest = max(largest, sum(f.stat().st_size for f in tmp_path.rglob("*") if f.is_file()))
+
+    with pytest.raises(ProgramError) as caught:
+        record_in_process(Request(f"{PROGRAMS}:talks"), on_wait=look)
+    assert "it ended with status 5" in caught.value.message
+    assert caught.value.remedy.endswith("its last words") and len(caught.value.remedy) <= MOST_LOG
+    assert 0 < largest < 100_000  # of 50 MB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who loses its parent is kept by Linux alone")
+def test_nothing_that_it_started_outlives_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    monkeypatch.setenv("LEFT", str(left))
+    assert record_in_process(Request(f"{PROGRAMS}:starts_another")).calls
+    pid = int(left.read_text())
+    try:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 DEFINITION = {
     "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 64}, "T": {"type": "expr", "expression": "M * 2"}},
     "inputs": {"a": {"shape": ["T", "N"], "dtype": "bfloat16"}, "eps": {"shape": None, "dtype": "float32"}},
@@ -93,20 +149,48 @@ DEFINITION = {
 def test_a_definition_is_run_at_its_sizes(tmp_path: Path) -> None:
     path = tmp_path / "definition.json"
     path.write_text(json.dumps(DEFINITION))
-    program = record_in_process(Request(str(path), sizes={"M": 16}))
+    program = record_in_process(Request(f"def:{path}", sizes={"M": 16}))
     assert program.calls[0].name == "aten::rms_norm"
     assert program.calls[0].signature.dims[0] == [32, 64]
-    assert "no size for M" in said(str(path))
+    assert "no size for M" in said(f"def:{path}")
 
 
 def test_a_size_is_no_python(tmp_path: Path) -> None:
     hostile = {**DEFINITION, "axes": {**DEFINITION["axes"], "T": {"expression": "__import__('os').getpid()"}}}
     path = tmp_path / "definition.json"
     path.write_text(json.dumps(hostile))
-    assert "cannot be computed" in said(str(path), sizes={"M": 16})
+    assert "cannot be computed" in said(f"def:{path}", sizes={"M": 16})
 
 
-def test_a_config_runs_no_code_and_downloads_nothing(tmp_path: Path) -> None:
+NAMED_CODE = {
+    "auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+    "attn_implementation": "someone/kernel:attend",
+    "_attn_implementation": "someone/kernel:attend",
+    "experts_implementation": "someone/kernel:mix",
+}
+TINY = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 96}
+
+
+def test_what_names_code_is_taken_out_of_a_config_at_any_depth() -> None:
+    config = {"model_type": "llama", **TINY}
+    assert without({**config, **NAMED_CODE, "text_config": {**TINY, **NAMED_CODE}}) == {**config, "text_config": TINY}
+
+
+def test_a_model_of_a_config_is_made_without_the_code_that_it_names(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Model: ...\nclass Config: ...\n")
+    programs = []
+    for name, more in (("plain", {}), ("named", NAMED_CODE)):
+        path = tmp_path / name / "config.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"model_type": "llama", "num_key_value_heads": 2, **TINY, **more}))
+        (path.parent / "evil.py").write_text((tmp_path / "evil.py").read_text())
+        programs.append(record_in_process(Request(f"hf:{path}", sequence=16)))
+    assert [c.name for c in programs[0].calls] == [c.name for c in programs[1].calls]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_config_of_an_unknown_type_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "no-such-model", "auto_map": {"AutoModel": "evil.Model"}}')
     told = said(f"hf:{path}")

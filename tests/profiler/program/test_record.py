@@ -89,6 +89,11 @@ def test_what_comes_before_an_error_is_recorded() -> None:
     assert "aten::softmax" in {c.name for c in program.calls}
 
 
+def test_a_module_that_returns_its_loss_by_name_trains_on_that_alone() -> None:
+    program = recorded(programs.losses, training=True)
+    assert Counter(c.name for c in program.calls)["torch::autograd::AccumulateGrad"] == 2
+
+
 def test_attention_is_the_fused_call_that_a_gpu_has() -> None:
     def long_heads() -> tuple[nn.Module, torch.Tensor]:
         return programs.Block(4096), torch.randn(2, 64, 4096)  # heads of 1,024: no fused kernel takes them
