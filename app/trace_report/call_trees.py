@@ -16,7 +16,7 @@ from app.trace_report.breakdown import module_class
 from app.trace_report.called_from import CalledFrom
 from app.trace_report.source_calls import lent_factors, source_calls
 from app.trace_report.timeline import NO_REGION
-from profiler.region.mining.shares import OnShare, untold
+from profiler.region.shares import OnShare, untold
 from profiler.trace.model import NONE, Longs, Trace
 
 MAX_NODES, MAX_NAME = 400, 160

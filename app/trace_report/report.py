@@ -42,8 +42,8 @@ from profiler.child.each import each
 from profiler.child.limits import GIB, Limits, is_of_memory
 from profiler.child.pool import Failure
 from profiler.hardware import Device
-from profiler.region.mining.shares import OnShare, untold, within
 from profiler.region.model import RegionError
+from profiler.region.shares import OnShare, untold, within
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import CompileBlocker
 from profiler.trace.analyze.compile_blockers import compile_blockers_of_region as near

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from app.objects.trace import SourceCalls
 from app.trace_report.called_from import CalledFrom
-from profiler.region.mining.shares import OnShare, untold
+from profiler.region.shares import OnShare, untold
 from profiler.trace.model import NONE, Trace
 from profiler.trace.read.columns import MODULE_PREFIX
 from profiler.trace.read.frames import Frame

@@ -16,7 +16,6 @@ from profiler.region.mining.emit_text import Text, bind, is_bias_learned, write,
 from profiler.region.mining.execution_edges import Edges, join, joined_share
 from profiler.region.mining.infer_edges import infer
 from profiler.region.mining.partition import Part, partition
-from profiler.region.mining.shares import INFERRED, PARTED, STEPS, OnShare, untold, within
 from profiler.region.mining.steps import chosen_steps
 from profiler.region.mining.symbolic_sizes import Sized, merge
 from profiler.region.mining.texts.many_tensors import Gradients, accumulations, gradients_of, is_over_many
@@ -24,6 +23,7 @@ from profiler.region.mining.units import Unit, Units, collect_units
 from profiler.region.model import Binding, Workload
 from profiler.region.op_kinds import COMMUNICATION
 from profiler.region.operations import kind_of
+from profiler.region.shares import INFERRED, PARTED, STEPS, OnShare, untold, within
 from profiler.trace.analyze.gpu_utilization import Shares, shares
 from profiler.trace.analyze.steps import kernel_busy_us, step_time_us
 from profiler.trace.execution_trace import Execution

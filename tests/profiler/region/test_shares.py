@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from profiler.region.mining import mine as mining
-from profiler.region.mining.shares import INFERRED, PARTED, STEPS
+from profiler.region.shares import INFERRED, PARTED, STEPS
 from tests.profiler.trace.files import SMALL, real
 
 
