@@ -16,6 +16,7 @@ from app.trace_report.breakdown import module_class
 from app.trace_report.called_from import CalledFrom
 from app.trace_report.source_calls import lent_factors, source_calls
 from app.trace_report.timeline import NO_REGION
+from profiler.region.shares import OnShare, untold
 from profiler.trace.model import NONE, Longs, Trace
 
 MAX_NODES, MAX_NAME = 400, 160
@@ -35,8 +36,9 @@ class _Node:
     region: int | None = None
 
 
-def call_trees_json(trace: Trace, called: CalledFrom, owner: Longs) -> CallTrees:
-    """owner: the region of each kernel as its place in the report, NONE for none (`breakdown.owners`)."""
+def call_trees_json(trace: Trace, called: CalledFrom, owner: Longs, on_share: OnShare = untold) -> CallTrees:
+    """owner: the region of each kernel as its place in the report, NONE for none (`breakdown.owners`). on_share: is
+    told which share is done."""
     chosen, steps = called.kernels, max(1, len(called.mining.mined))
     regions = np.where(owner[chosen] == NONE, NO_REGION, owner[chosen]).tolist()
     times = trace.kernels.duration_us[chosen].tolist()
@@ -47,7 +49,7 @@ def call_trees_json(trace: Trace, called: CalledFrom, owner: Longs) -> CallTrees
         "modules": _tree(modules, regions, times, steps),
         "functions": _tree(stacks, regions, times, steps),
         "lines": "call" if exact else "first",
-        "calls": None if exact else source_calls(trace, called, regions, times, steps),
+        "calls": None if exact else source_calls(trace, called, regions, times, steps, on_share),
         "told": _told(stacks, regions, times, steps, exact=exact),
     }
 

@@ -43,6 +43,7 @@ from profiler.child.limits import GIB, Limits, is_of_memory
 from profiler.child.pool import Failure
 from profiler.hardware import Device
 from profiler.region.model import RegionError
+from profiler.region.shares import OnShare, untold, within
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import CompileBlocker
 from profiler.trace.analyze.compile_blockers import compile_blockers_of_region as near
@@ -53,7 +54,7 @@ from profiler.trace.model import Trace
 from profiler.trace.read.source import Limits as ReadLimits
 
 if TYPE_CHECKING:
-    from profiler.region.mining.mine import MinedRegion, Mining, OnShare
+    from profiler.region.mining.mine import MinedRegion, Mining
     from profiler.trace.execution_trace import Execution
 
 log = logging.getLogger("tritonworthy.trace_report")
@@ -175,10 +176,13 @@ def stages(
     body["critical"] = critical_by_pace(
         body.get("critical"), body.get("step_parts"), shown_pace["gpu_us"], body["host_times"]
     )
+    accounted = partial(progress.at, "parts")
+    accounted(TIMED)
     owner = owners(trace, mining, order)
     body["where"] = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
-    body["call_trees"] = call_trees_json(trace, called, owner)
+    accounted(DRAWN)
+    body["call_trees"] = call_trees_json(trace, called, owner, within(accounted, DRAWN, 1.0))
     classes = optimizer_classes(trace)
     steady = parts is None or not tells_nothing(parts.wall_us, shown_pace["launches"], body["host_times"])
     is_predicted = trace.predicted is not None
@@ -205,9 +209,12 @@ def stages(
     yield Whole(with_actions(body) if target is device else {**body, "gain": None, "actions": []}, inputs)
 
 
-def _mine(
-    trace: Trace, execution: Execution | None = None, on_share: OnShare | None = None
-) -> tuple[Mining, list[Note]]:
+TIMED, DRAWN = 0.2, 0.35
+"""What is done of the accounting for the step's time once its parts have their times, and once it is drawn along time;
+the rest is for who called what, as trees."""
+
+
+def _mine(trace: Trace, execution: Execution | None = None, on_share: OnShare = untold) -> tuple[Mining, list[Note]]:
     """The regions of the trace, and why there are none where that fails: the trace's own figures are left."""
     # Imports torch: not before the file is known to be a trace.
     from profiler.region.mining.mine import mine, without_regions

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from app.objects.trace import SourceCalls
 from app.trace_report.called_from import CalledFrom
+from profiler.region.shares import OnShare, untold
 from profiler.trace.model import NONE, Trace
 from profiler.trace.read.columns import MODULE_PREFIX
 from profiler.trace.read.frames import Frame
 
 MAX_CALLS, MAX_TURNS, MAX_NAMES = 800, 32, 5
 """Calls that are kept, those with most time; turns that are told apart, more are taken for a loop; names of one."""
+FOLLOWED, TURNED = 0.4, 0.8
+"""What is done once every operation's calls are followed, and once it is known whose turn each is."""
 WRAPPERS = frozenset(
     "wrapper wrapped wrapped_func wrapped_fn inner decorate_context decorate_autocast helper new_func new_fn func "
     "call_impl".split()
@@ -85,18 +88,32 @@ class _Link:
 
 
 def source_calls(
-    trace: Trace, called: CalledFrom, regions: Sequence[int], times: Sequence[float], steps: int
+    trace: Trace,
+    called: CalledFrom,
+    regions: Sequence[int],
+    times: Sequence[float],
+    steps: int,
+    on_share: OnShare = untold,
 ) -> SourceCalls | None:
-    """regions, times: of each kernel, as for the trees. None where no function was open."""
+    """regions, times: of each kernel, as for the trees. None where no function was open. on_share: is told which share
+    is done."""
     ops = trace.kernels.op[called.kernels].tolist()
     frames = dict(zip(ops, called.frames, strict=True))
     stacks = _Stacks()
-    innermost = {op: link for op in sorted(frames) if op != NONE and (link := stacks.calls(frames[op])) is not None}
+    known = [op for op in sorted(frames) if op != NONE]
+    innermost: dict[int, _Link] = {}
+    for done, op in enumerate(known, 1):
+        if (link := stacks.calls(frames[op])) is not None:
+            innermost[op] = link
+        on_share(FOLLOWED * done / len(known))
     if not innermost:
         return None
     operations = _Operations.of(trace)
     turns: dict[tuple[Frame, Names], _Turns] = defaultdict(dict)
-    told = {op: _entries(link, op, operations, turns) for op, link in innermost.items()}
+    told = {}
+    for done, (op, link) in enumerate(innermost.items(), 1):
+        told[op] = _entries(link, op, operations, turns)
+        on_share(FOLLOWED + (TURNED - FOLLOWED) * done / len(innermost))
     factors = lent_factors([op in told for op in ops], regions, times)
     sums: dict[_Row, float] = defaultdict(float)
     for op, region, time_us in zip(ops, regions, times, strict=True):

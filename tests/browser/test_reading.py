@@ -102,6 +102,22 @@ def test_what_a_reader_opened_typed_and_looks_at_stays_while_advice_comes(open_p
     assert page.evaluate("window.same"), "no page was loaded"
 
 
+HEIGHTS = """() => [...document.querySelectorAll("#region-list tbody tr")].map(
+  (row) => row.getBoundingClientRect().height)"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_row_grows_when_its_advice_comes(open_page: Open, begin: Begin, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 900}).page
+    path, stages = begin()
+    shown_parts(page, path, stages)
+    before = page.evaluate(HEIGHTS)
+    for number in range(1, len(stages.regions) + 1):
+        stages.give(number)
+    expect(page.locator("#region-list input[name=waiting]")).to_have_count(0)
+    assert page.evaluate(HEIGHTS) == pytest.approx(before, abs=0.5)
+
+
 def test_the_end_settles_the_page_and_nothing_is_asked_any_more(open_page: Open, begin: Begin) -> None:
     page = open_page(viewport={"width": 1280, "height": 900}).page
     path, stages = begin()

@@ -79,7 +79,8 @@ def describe_progress(progress: TraceProgress) -> ReadingProgress:
             "stages": _stage_rows(None),
         }  # fmt: skip
     stage = progress["stage"]
-    state = "-".join(["reading", *([stage] if stage else []), *([] if percent is None else [str(percent)])])
+    told = [*([stage] if stage in STAGES else []), *([] if percent is None else [str(percent)])]
+    state = "-".join(["reading", *told])
     words = STAGES[stage][1] if stage in STAGES else "Reading the trace"
     return {
         "state": state, "words": words, "said": "Reading the trace.", "percent": percent, "stages": _stage_rows(stage),

@@ -7,8 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from profiler.region.language.text import MAX_SIZES
 from profiler.region.mining.compiled_attention import is_softmax
@@ -24,13 +23,11 @@ from profiler.region.mining.units import Unit, Units, collect_units
 from profiler.region.model import Binding, Workload
 from profiler.region.op_kinds import COMMUNICATION
 from profiler.region.operations import kind_of
+from profiler.region.shares import INFERRED, PARTED, STEPS, OnShare, untold, within
 from profiler.trace.analyze.gpu_utilization import Shares, shares
 from profiler.trace.analyze.steps import kernel_busy_us, step_time_us
 from profiler.trace.execution_trace import Execution
 from profiler.trace.model import NONE, Step, Trace
-
-OnShare = Callable[[float], None]
-"""Is told, again and again, which share of a piece of work is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +133,13 @@ REMEDIES = {
 
 
 def mine(
-    trace: Trace, step: Step | None = None, execution: Execution | None = None, on_share: OnShare | None = None
+    trace: Trace, step: Step | None = None, execution: Execution | None = None, on_share: OnShare = untold
 ) -> Mining:
     """The regions of `step`; by default of those that `chosen_steps` gives: the middle ones, or all where sizes differ.
 
     execution: an execution trace of the same run; makes exact which operand is which value, and gives strings,
     overloads and lists that the trace lacks. What of the steps it does not hold is inferred as without it. on_share: is
-    told which share of what takes longest is done: of the operations, how many have been asked where their operands are
-    from.
+    told which share is done: of each step's pieces of work (`shares`), and within them of its operations and parts.
 
     Every kernel of the mined steps is in exactly one region or one rest. Raises nothing for what a trace holds; a trace
     without steps gives an empty Mining.
@@ -162,7 +158,7 @@ def mine(
         if execution is not None:
             joined.append(joined_share(trace, step_units.units, execution))
             edges = join(trace, step_units.units, execution)
-        of_step = partial(_tell_of_step, on_share, place, len(chosen)) if on_share is not None else None
+        of_step = within(on_share, STEPS * place / len(chosen), STEPS * (place + 1) / len(chosen))
         calls += _calls(trace, step_units, edges, gradients_of(trace, one, handed), of_step)
     count, step_time = len(chosen), _step_time_us(trace, chosen)
     collective = [c for c in calls if c.part.kind == "communication"]
@@ -170,6 +166,7 @@ def mine(
     rests = _rests(trace, chosen, unlinked, [k for c in collective for k in c.part.kernels])
     groups = [r.kernels for r in regions] + [r.kernels for r in rests if r.name != COPIES]
     gpu_shares = shares(trace, chosen, groups)
+    on_share(1.0)
     regions = tuple(
         replace(r, workload=replace(r.workload, share_of_step=share if step_time > 0 else None))
         for r, share in zip(regions, gpu_shares.shares, strict=False)
@@ -215,12 +212,8 @@ class _Call:
     forward: Part | None = None
 
 
-def _tell_of_step(on_share: OnShare, place: int, steps: int, share: float) -> None:
-    on_share((place + share) / steps)
-
-
 def _calls(
-    trace: Trace, step_units: Units, edges: Edges | None, gradients: Gradients, on_share: OnShare | None
+    trace: Trace, step_units: Units, edges: Edges | None, gradients: Gradients, on_share: OnShare
 ) -> list[_Call]:
     threads: dict[int, list[Unit]] = defaultdict(list)
     for unit in step_units.units:
@@ -229,10 +222,13 @@ def _calls(
     texts: dict[object, Text] = {}
     calls = []
     step_parts = partition(trace, step_units)  # completes the units' arguments, so before the edges
+    on_share(PARTED)
     graphs = [] if edges is None else [graph_of(step_units.units, edges)]
-    graphs.append(graph_of(step_units.units, _infer(threads.values(), step_parts, on_share)))
+    graphs.append(graph_of(step_units.units, _infer(threads.values(), step_parts, within(on_share, PARTED, INFERRED))))
     owner = {u.op: part for part in step_parts if not part.units[0].backward for u in part.units}
-    for part in step_parts:
+    writing = within(on_share, INFERRED, 1.0)
+    for done, part in enumerate(step_parts):
+        writing(done / len(step_parts))
         forward = _forward(part, graphs, owner)
         if is_over_many(part):
             calls.append(_Call(part, write_over_many(part, gradients), forward))
@@ -266,17 +262,16 @@ def _forward(part: Part, graphs: Sequence[Graph], owner: Mapping[int, Part]) -> 
     return None
 
 
-def _infer(threads: Iterable[Sequence[Unit]], step_parts: Sequence[Part], on_share: OnShare | None) -> Edges:
+def _infer(threads: Iterable[Sequence[Unit]], step_parts: Sequence[Part], on_share: OnShare) -> Edges:
     """Edges of the forward threads, and of backward parts that are one operation or a loop: chains are not inferred."""
     chains = [*threads, *(p.units for p in step_parts if p.units[0].backward and (p.period or len(p.units) == 1))]
-    lengths = [len(chain) for chain in chains]
-    of = max(1, sum(lengths))
+    before = [0, *accumulate(len(chain) for chain in chains)]
+    of = max(1, before[-1])
 
-    def tell(before: int, units: int) -> None:
-        if on_share is not None:
-            on_share((before + units) / of)
+    def told(place: int) -> Callable[[int], None]:
+        return lambda units: on_share((before[place] + units) / of)
 
-    inferred = [infer(chain, partial(tell, sum(lengths[:i]))) for i, chain in enumerate(chains)]
+    inferred = [infer(chain, told(place)) for place, chain in enumerate(chains)]
     return Edges(
         {slot: source for edges in inferred for slot, source in edges.sources.items()},
         {slot: key for edges in inferred for slot, key in edges.outside.items()},

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from app.trace_report.progress import TELL_EVERY_S, Progress, packed_mb, spans
-from app.trace_report.report import stages
+from app.trace_report.progress import TELL_EVERY_S, Progress, StageName, packed_mb, spans
+from app.trace_report.report import DRAWN, stages
 from profiler.trace import read_trace
 from tests.conftest import ROOT
+from tests.profiler.trace.files import TRACES
 
 TRACE = ROOT / "app" / "examples" / "handrolled_blocks.json.gz"
 
@@ -78,3 +80,21 @@ def test_a_reading_tells_of_each_stage_in_turn() -> None:
     shares = [share for _, share in told]
     assert shares == sorted(shares)
     assert shares[-1] < 1.0
+
+
+def test_no_stage_before_the_advice_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, list[float]] = {}
+    at = Progress.at
+
+    def heard(self: Progress, stage: StageName, share: float = 0.0) -> None:
+        told.setdefault(stage, []).append(share)
+        at(self, stage, share)
+
+    monkeypatch.setattr(Progress, "at", heard)
+    file = TRACES / "handrolled_blocks_bf16_eager_stack.json.gz"
+    next(stages(file, file.name))
+    for stage in ("regions", "parts"):
+        assert told[stage] == sorted(told[stage])
+        # Nothing that is told of at once is a large part of the stage.
+        assert max(after - before for before, after in pairwise(told[stage])) <= 0.2, stage
+    assert sum(DRAWN < share < 1.0 for share in told["parts"]) > 50
