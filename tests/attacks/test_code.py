@@ -67,9 +67,24 @@ def offences(wanted_calls: set[str], wanted_modules: set[str], dotted: set[tuple
     return collected
 
 
+PROGRAMS = "profiler/program/sources.py"
+"""Runs a program that the command line or an agent's own question names, in a child process with limits."""
+
+
 def test_code_execution_nothing_evaluates_unpickles_or_shells_out() -> None:
     assert len(SOURCES) > 200
-    assert offences(RUN | {"shell="}, LOAD, LOADERS) == []
+    assert [o for o in offences(RUN | {"shell="}, LOAD, LOADERS) if not o.startswith(f"{PROGRAMS}:")] == []
+
+
+def test_code_execution_a_program_is_run_by_its_child_alone_and_no_server_asks_for_one() -> None:
+    assert users_of("profiler.program.sources") == {"profiler/program/child.py"}
+    asking = users_of("app.program", "profiler.program.process", "profiler.program.child")
+    assert {place.rsplit("/", 1)[0] for place in asking} == {"app/agents", "app/cli", "app/program", "profiler/program"}
+    assert {p for p in users_of("app.agents") if not p.startswith("app/agents/")} == {
+        "app/cli/__init__.py",
+        "app/cli/advise.py",
+        "app/cli/streams.py",
+    }
 
 
 def test_code_execution_the_search_finds_what_it_is_for() -> None:
@@ -89,7 +104,9 @@ def users_of(*modules: str) -> set[str]:
 
 def test_code_execution_only_the_command_line_loads_a_file() -> None:
     """What names a user's file is the command line's; what loads it is a candidate's process."""
-    assert users_of("app.analysis.user_kernel") == {"app/check/kernels.py", "app/cli/validate.py"}
+    assert users_of("app.analysis.user_kernel") == {
+        "app/agents/answers.py", "app/check/kernels.py", "app/cli/validate.py",
+    }  # fmt: skip
     assert users_of("app.check.kernels") == {"app/check/judge.py", "app/check/run.py"}
     assert users_of("kernels.measure.candidate.user_kernel") == {"kernels/measure/candidate/worker.py"}
     reads = {place for place in everything() if "runs_kernels=True" in (ROOT / place).read_text()}
@@ -124,15 +141,16 @@ def test_code_execution_a_configuration_that_names_kernels_is_refused(web: Servi
     assert web.client.post("/api/v1/checks", json=body).status_code == 422
 
 
-CLIENT = "app/cli/servers/remote.py"
-"""`tritonworthy watch --server URL`: a client of another server, at the address of its command line."""
+CLIENTS = ("app/cli/servers/remote.py:", "app/capture/serving.py:")
+"""`watch --server URL` and `capture --vllm URL`: clients of another server, at the address of their command line."""
 
 
 def test_ssrf_nothing_in_the_app_fetches() -> None:
-    assert [o for o in offences(set(), FETCH, CONNECTS) if not o.startswith(f"{CLIENT}:")] == []
+    assert [o for o in offences(set(), FETCH, CONNECTS) if not o.startswith(CLIENTS)] == []
+    assert {p for p in users_of("app.capture") if not p.startswith("app/capture/")} == {"app/cli/servers/capture.py"}
     users = {place for place, uses in everything().items() for _, kind, name in uses
              if kind == "import" and name.startswith("app.cli.servers.remote")}  # fmt: skip
-    assert users == {"app/cli/watch.py", "app/cli/servers/watch_remote.py"}
+    assert users == {"app/cli/watch.py", "app/cli/servers/capture.py", "app/cli/servers/watch_remote.py"}
     users = {place for place, uses in everything().items() for _, kind, name in uses
              if kind == "import" and name.startswith(("app.cli.watch", "app.cli.servers.watch_remote"))}  # fmt: skip
     assert users == {"app/cli/__init__.py", "app/cli/watch.py"}, "no part of the server"

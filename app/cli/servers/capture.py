@@ -51,7 +51,7 @@ def add_capture(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     capture.add_argument("--device", help="device to predict for, such as H200")
     capture.add_argument("--oracle", choices=("auto", "off"), help="as `advise` has it")
     capture.add_argument("--json", action="store_true", help="print the API's object")
-    capture.set_defaults(run=_capture, companion=None, execution_trace=None)
+    capture.set_defaults(run=_capture, companion=None, execution_trace=None, brief=False)
 
 
 def _capture(arguments: argparse.Namespace) -> int:

@@ -22,8 +22,8 @@ def store(database_url: str) -> Iterator[Store]:
 def test_the_first_thing_to_do_counts_where_no_time_is_predicted_of_it(store: Store) -> None:
     trace = store.trace(read_trace(store, "r")["id"])
     assert trace is not None
-    record: Any = {"title": "Record again with what the CPU does", "saves_us": None}
-    saving: Any = {"title": "Compile", "saves_us": {"low": 1.0, "mid": 2.0, "high": 3.0}}
+    record: Any = {"title": "Record again with what the CPU does", "saves_us": None, "instead_of": ""}
+    saving: Any = {"title": "Compile", "saves_us": {"low": 1.0, "mid": 2.0, "high": 3.0}, "instead_of": ""}
     finding = finding_of({**trace, "actions": [record, saving]})
     assert finding is not None
     assert (finding["action"], finding["saves_us"]) == (record["title"], None)
