@@ -62,7 +62,7 @@ def test_the_metadata_asks_for_the_web_in_its_extra_alone() -> None:
     assert names(project["optional-dependencies"]["server"]) == SERVER_PACKAGES
     assert not names(project["dependencies"]) & SERVER_PACKAGES
     assert {"torch", "numpy", "msgspec", "typing_extensions"} <= names(project["dependencies"])
-    assert "tritonworthy[server,postgres,ray]" in project["optional-dependencies"]["dev"]
+    assert "tritonworthy[server,mcp,postgres,ray]" in project["optional-dependencies"]["dev"]
 
 
 def test_commands_run_where_the_web_is_not_installed(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from app.agents.folder import Folder
 @pytest.fixture
 def here(tmp_path: Path) -> Folder:
     """A folder with a file, a folder, and links within it and out of it; beside it stands what is none of it."""
-    inside = tmp_path / "work"
+    inside = tmp_path / "task"
     (inside / "sub").mkdir(parents=True)
     (inside / "step.json").write_text("{}")
     (inside / "sub" / "step.json").write_text("{}")
     (tmp_path / "secret.json").write_text("{}")
-    (tmp_path / "work-too").mkdir()
-    (tmp_path / "work-too" / "step.json").write_text("{}")
+    (tmp_path / "task-too").mkdir()
+    (tmp_path / "task-too" / "step.json").write_text("{}")
     (inside / "within").symlink_to("sub/step.json")
     (inside / "out").symlink_to(tmp_path / "secret.json")
     (inside / "out-relative").symlink_to("../secret.json")
@@ -33,7 +33,7 @@ def here(tmp_path: Path) -> Folder:
 
 
 @pytest.mark.parametrize(
-    "given", ["step.json", "sub/step.json", "./sub/../step.json", "within", "sub/../../work/step.json"]
+    "given", ["step.json", "sub/step.json", "./sub/../step.json", "within", "sub/../../task/step.json"]
 )
 def test_a_file_below_the_folder_is_read_however_it_is_named(here: Folder, given: str) -> None:
     path = here.file(given)
@@ -45,7 +45,7 @@ def test_a_file_below_the_folder_is_read_however_it_is_named(here: Folder, given
     "given",
     [
         "../secret.json", "sub/../../secret.json", "/etc/passwd", "out", "out-relative", "out-folder/secret.json",
-        "chain", "../work-too/step.json", "..", "", "   ",
+        "chain", "../task-too/step.json", "..", "", "   ",
     ],
 )  # fmt: skip
 def test_nothing_leads_out_of_the_folder(here: Folder, given: str) -> None:
