@@ -135,7 +135,7 @@ def _advise_region(region: Region, device: str | None, objective: Objective, ora
     from contextlib import nullcontext
 
     from app.analysis import service
-    from app.cli.oracle import start_oracle
+    from app.analysis.own_oracle import start_oracle
     from profiler.region.model import RegionError
 
     try:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
@@ -27,6 +23,7 @@ from app.agents.questions import (
     Validate,
 )
 from app.agents.tell import Tell, part_of
+from app.analysis.own_oracle import start_oracle
 from app.check.safe import visible
 from app.objects.brief import AnyBrief, Brief, BriefValidation, KernelExplained
 from app.objects.trace import OracleProgress, TraceBody
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from app.objects.region import RegionBody
     from app.objects.task import ValidateTask
     from app.trace_report.report import Whole
-    from profiler.oracle.process import Oracle
 
 LONGEST_TEXT = 100_000
 READ, ADVISED, RECORDED = 0.2, 0.6, 0.4
@@ -143,23 +139,8 @@ def _with_inductor(whole: Whole, tell: Tell) -> TraceBody:
         ended, asked = progress["answered"] + progress["failed"], max(1, progress["asked"])
         tell(ADVISED + (1 - ADVISED) * ended / asked, f"Inductor asked about {ended} of {progress['asked']} regions")
 
-    with _oracle() as oracle:
+    with start_oracle() as oracle:
         return ask_oracle(whole.trace, whole.inputs, oracle, thresholds=thresholds_in_force(), on_progress=on_progress)
-
-
-@contextmanager
-def _oracle() -> Iterator[Oracle]:
-    """Inductor in a process of its own, with the server's cache where there is a data folder."""
-    from profiler.oracle.cache import Cache
-    from profiler.oracle.process import START_S, Oracle
-
-    data = Path(os.environ.get("TRITONWORTHY_DATA_DIR") or ".data")
-    with tempfile.TemporaryDirectory(prefix="tritonworthy-") as own:
-        oracle = Oracle(Cache((data if data.is_dir() else Path(own)) / "oracle"), timeout_s=START_S, retries=1)
-        try:
-            yield oracle
-        finally:
-            oracle.stop()
 
 
 def _advise_region(question: AdviseRegion, folder: Folder) -> Brief:
@@ -171,7 +152,7 @@ def _advise_region(question: AdviseRegion, folder: Folder) -> Brief:
 
     text, file = _text(question, folder)
     try:
-        with _oracle() if question["inductor"] else nullcontext() as oracle:
+        with start_oracle() if question["inductor"] else nullcontext() as oracle:
             region = service.advise_region(
                 text, share_of_step=question["share"], step_time_us=question["step_time_us"],
                 device=question["device"], oracle=oracle, thresholds=thresholds_in_force(),

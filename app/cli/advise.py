@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from app.agents.brief.ranks import ranks_brief
 from app.agents.brief.region import region_brief
 from app.agents.brief.trace import trace_brief
+from app.analysis.own_oracle import start_oracle
 from app.cli.inputs import (
     InputError,
     by_archive,
@@ -26,7 +27,6 @@ from app.cli.inputs import (
     unpacked,
 )
 from app.cli.options import given_path, workload_options
-from app.cli.oracle import start_oracle
 from app.cli.program import (
     check_program_options,
     predicted_trace,

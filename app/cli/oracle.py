@@ -6,14 +6,11 @@ Exit status: 0 done; 1 the input is wrong; 2 there is no prediction, and the mes
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TypedDict, cast
 
+from app.analysis.own_oracle import start_oracle
 from app.analysis.reissue import kernel_keys
 from app.cli.inputs import InputError, check_device, read_text
 from app.cli.options import shapes
@@ -21,7 +18,6 @@ from app.cli.streams import print_answer
 from app.objects.kernel import Finding, Machine
 from app.objects.oracle import OracleKernel, OraclePrediction
 from profiler.hardware import find_device
-from profiler.oracle.cache import Cache
 from profiler.oracle.compiler.targets import TARGETS
 from profiler.oracle.model import MODES
 from profiler.oracle.process import Oracle, UnansweredError
@@ -111,21 +107,6 @@ def _mode_of(predictions: OraclePredictions, kernel: str) -> str:
     """The mode asked for, else the first that has the kernel."""
     modes = [p["mode"] for p in predictions["oracle"]]
     return next((m for m in modes if find_kernel(predictions, m, kernel)), modes[0])
-
-
-@contextmanager
-def start_oracle() -> Iterator[Oracle]:
-    """An oracle for one command; its process ends with it, and begins with the first question that is not in the cache:
-    the server's, where there is a data folder, else one of this command."""
-    from profiler.oracle.process import START_S
-
-    data = Path(os.environ.get("TRITONWORTHY_DATA_DIR") or ".data")
-    with tempfile.TemporaryDirectory(prefix="tritonworthy-") as own:
-        oracle = Oracle(Cache((data if data.is_dir() else Path(own)) / "oracle"), timeout_s=START_S, retries=1)
-        try:
-            yield oracle
-        finally:
-            oracle.stop()
 
 
 def predict(
