@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from profiler.program.model import Gap, ProgramError
 from profiler.program.stand_ins import Chosen
 from profiler.region.graph.lowering import operation_of, tensor_of
 from profiler.region.graph.operation import Operation
+from profiler.region.graph.tracing import tensors_in
 
 aten = torch.ops.aten
 MOST_CALLS = 200_000
@@ -162,7 +163,7 @@ _OVERWRITING = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "ran
 
 def _of_device(values: Any) -> bool:
     """Whether any tensor is the GPU's: a number that the program keeps on the host reaches nothing."""
-    return any(t.device.type == "meta" for t in _tensors(values))
+    return any(t.device.type == "meta" for t in tensors_in(values))
 
 
 def _reads_values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -185,17 +186,6 @@ def _on_meta(value: Any) -> Any:
 
 
 def _like_the_first(func: Any, args: Sequence[Any]) -> Any:
-    first = next(_tensors(args), None)
+    first = next(tensors_in(args), None)
     results = [torch.empty_like(first) for r in func._schema.returns if first is not None]
     return results[0] if len(results) == 1 else tuple(results) or None
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _tensors(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors(part)

@@ -73,7 +73,7 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = _kind(func)
         if kind == _BEYOND:
             raise BeyondTracingError(str(func))
-        if kind == _COMPOSITE and autograd_would_have_decomposed(func, [*_tensors((args, kwargs))]):
+        if kind == _COMPOSITE and autograd_would_have_decomposed(func, [*tensors_in((args, kwargs))]):
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -126,14 +126,15 @@ def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
-def _tensors(value: object) -> Iterator[torch.Tensor]:
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and mappings, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
         for part in value:
-            yield from _tensors(part)
+            yield from tensors_in(part)
     elif isinstance(value, Mapping):
-        yield from _tensors(tuple(value.values()))
+        yield from tensors_in(tuple(value.values()))
 
 
 _CALL, _FACTORY, _COMPOSITE, _BEYOND = "call", "factory", "composite", "beyond"
