@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -175,6 +176,12 @@ def _add_measurement(alternative: Alternative, result: CandidateResult) -> Alter
     time = Range(result.time_us.low, result.time_us.median, result.time_us.high)
     note = f"{alternative.note}; measured" if alternative.note else "measured"
     return replace(alternative, time_us=time, note=note)
+
+
+def without_figures(headline: str) -> str:
+    """A headline without its speed-up, which stands next to it."""
+    headline = headline.removesuffix(" (predicted, not measured)")
+    return re.sub(r", (?:predicted )?[\d.e+]+ times as fast(?: as eager(?: on [^;]*)?| \([^)]*\))?", "", headline)
 
 
 def _stem(headline: str) -> str:

@@ -203,7 +203,7 @@ def _fused(cost: Cost) -> str:
     if after.launches < before.launches:
         return f": {before.launches} launches become {after.launches}"
     if after.bytes_moved <= 0.9 * before.bytes_moved:
-        return f": {1 - after.bytes_moved / before.bytes_moved:.0%} fewer bytes go through memory".replace("%", " %")
+        return f": {percent(1 - after.bytes_moved / before.bytes_moved)} fewer bytes go through memory"
     return ""
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from profiler.hardware import DEFAULT_DEVICE, DEVICES, Device, find_device
 
 CHOSEN = ": estimates are for "
 """Every note on a choice of device has it."""
+
+
+def without_choice(notes: Iterable[str]) -> tuple[str, ...]:
+    """The notes but for one on how a device was chosen: where the device is known by itself."""
+    return tuple(note for note in notes if CHOSEN not in note)
 
 
 class DeviceUnknownError(ValueError):

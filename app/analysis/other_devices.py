@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from app.advice.rule import advise
 from app.analysis.analyze import AnalyzedRegion
-from app.analysis.device_choice import CHOSEN
+from app.analysis.device_choice import without_choice
 from app.atlas.shipped import Basis, basis_of
 from app.estimate import predict
 from app.estimate.rates import FITTED, TRACED
@@ -83,7 +83,7 @@ def move_to_device(prepared: AnalyzedRegion, device: Device) -> AnalyzedRegion:
 
 def on_named(prepared: AnalyzedRegion) -> AnalyzedRegion:
     """The region on its own device, which somebody has named: without a note on how it was chosen."""
-    notes = tuple(note for note in prepared.context.notes if CHOSEN not in note)
+    notes = without_choice(prepared.context.notes)
     return replace(prepared, context=replace(prepared.context, notes=notes))
 
 

@@ -6,16 +6,15 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from app.advice.evidence import without_figures
 from app.advice.off_floor import WHOLE_MODEL
 from app.objects.advice import Advice
 from app.objects.trace import ActionEvidence, ActionTool
 from app.trace_report.actions.model import Option, advised_left, launches_left, where_of
 from app.trace_report.step_model import AnyRegion, Change, Left, Step
 
-TOLD = re.compile(
-    r"((, | \()predicted|: (confirmed|overturned|a tie) by measurement|, [\d.e+]+ times as fast as eager).*$"
-)
-"""What a headline says of figures and of a measurement: the action's evidence and saving say it, of the step."""
+CONFIRMED = re.compile(r"(: (confirmed|overturned|a tie) by measurement( on .*)?| \(predicted\);.*)$")
+"""What a measurement adds to a headline: the action's evidence says it."""
 MEASURED = re.compile(r"^Measured(, a tie| otherwise): (?P<candidate>[^,;]+)")
 """A headline that names what was measured to be fastest, and not what to do."""
 
@@ -78,16 +77,16 @@ def _of(place: int, region: AnyRegion, advice: Advice, tool: ActionTool) -> Opti
 
 def title_of(name: str, advice: Advice) -> str:
     """What to do, without figures: the headline, or the tool's words where that says what was measured."""
-    measured = MEASURED.match(advice["headline"])
+    measured, told = MEASURED.match(advice["headline"]), CONFIRMED.sub("", without_figures(advice["headline"]))
     if measured is None:
-        return TOLD.sub("", advice["headline"])
+        return told
     mode = "" if advice["mode"] == "default" else f" in mode {advice['mode'].removesuffix('-no-cudagraphs')}"
     return {
         "library": f"Call {measured['candidate'].removeprefix('library:')} for {name}",
         "compile": f"Use torch.compile on {name}{mode}",
         "triton": f"Triton for {name}",
         "cuda": f"CUDA for {name}",
-    }.get(advice["tool"], TOLD.sub("", advice["headline"]))
+    }.get(advice["tool"], told)
 
 
 def _evidence(region: AnyRegion, advice: Advice) -> ActionEvidence:

@@ -6,12 +6,12 @@ is for, all of it is of that measurement; else all of it is predicted.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from app.advice.case import label_of
-from app.analysis.device_choice import CHOSEN
+from app.advice.evidence import without_figures
+from app.analysis.device_choice import without_choice
 from app.objects.advice import Advice
 from app.objects.common import Range
 from app.objects.evidence import Figures
@@ -105,6 +105,7 @@ def verdict_section(
             bar["faster"] = factor(now["time_us"] / bar["time_us"])
     then = next((b for b in bars if b["advised"]), None)
     basis: Basis = "measured" if measured is not None else "predicted"
+    notes = advice.get("notes") or ()
     shown = _chosen_bars(bars)
     floor_us = None if by_wall else advice.get("floor_us") or (measured.get("floor_us") if measured else None)
     return {
@@ -119,7 +120,7 @@ def verdict_section(
         "by_wall": by_wall,
         "bars": shown,
         "left": len(bars) - len(shown),
-        "notes": [note for note in advice.get("notes") or () if measured is None or CHOSEN not in note],
+        "notes": list(notes if measured is None else without_choice(notes)),
         "now": now,
         "then": then,
         "end_us": max([*(b["high_us"] for b in shown), floor_us or 0.0], default=0.0),
@@ -129,12 +130,6 @@ def verdict_section(
         "why": sentences(advice, bars, basis, settings),
         "criteria": criteria_of(advice),
     }
-
-
-def without_figures(headline: str) -> str:
-    """A headline without its speed-up, which stands next to it."""
-    headline = headline.removesuffix(" (predicted, not measured)")
-    return re.sub(r", (?:predicted )?[\d.]+ times as fast(?: as eager(?: on [^;]*)?| \([^)]*\))?", "", headline)
 
 
 def _before(advice: Advice, record: Validation | ArchiveRecord | None) -> Advice | None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from app.advice.evidence import without_figures
 from app.requests import regions as submit
-from app.web.views.region.verdict import without_figures
 from tests.app.web.conftest import Serving, serving
 from tests.app.web.streamed import Streamed, streamed, until
 

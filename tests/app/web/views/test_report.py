@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from app.advice.evidence import without_figures
 from app.analysis.service import advise_region
 from app.cli import main
 from app.trace_report.report import report
 from app.web.charts import plotly
 from app.web.charts.figure import chart, escape
 from app.web.charts.svg import Scale, drawing, ticks
-from app.web.views.region.verdict import without_figures
 from app.web.views.report import region_report, trace_report
 from tests.conftest import ROOT
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from app.advice.case import label_of
+from app.advice.evidence import without_figures
 from app.trace_report.by_record import is_of_this_device
 from app.web.charts.timed import advised_candidate
 from app.web.templating import environment
-from app.web.views.region.verdict import verdict_section, without_figures
+from app.web.views.region.verdict import verdict_section
 from tests.app import samples
 
 ROOM = {"current": "/regions/x", "tab_base": "/regions/x?tab="}
