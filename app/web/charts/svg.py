@@ -276,8 +276,10 @@ def _bars(trace: Figure, across: Scale, up: Scale, reached: dict[tuple[str, str]
             room = int((end - start - 6) / LETTER)
             parts.append(_text((start + end) / 2, y + 4, _cut(text, room) if room > 3 else "", "middle", "on"))
         elif text:
-            left = end < start
-            parts.append(_text(end - 4 if left else end + 4, y + 4, text, "end" if left else "start", "name"))
+            # Behind the bar's end; where names stand in the way of one that goes left, at the end that it begins at.
+            left = end < start and end - 4 - LETTER * len(html.unescape(text).strip()) >= across.start
+            edge = end if left else max(start, end)
+            parts.append(_text(edge - 4 if left else edge + 4, y + 4, text, "end" if left else "start", "name"))
     return parts
 
 

@@ -80,6 +80,17 @@ def test_a_mark_says_what_it_is_where_it_is_pointed_at() -> None:
     assert all(re.search(r"predicted [\d.]+×, measured [\d.]+×$", t) for t in told)
 
 
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_no_label_of_a_bar_that_goes_left_stands_on_the_names(width: float) -> None:
+    texts, names = ["−4.21 ms, no verdict", "+77.0 µs, slower"], ["idle: waiting for launches", "layout copy (heads)"]
+    figure = bars(texts, names, x=[-4.21, 0.077])
+    figure["figure"]["layout"]["xaxis"]["range"] = [-8.0, 8.0]
+    told = {text.strip(): (left, right) for left, right, text in labels(str(drawing(figure, "t", width)))}
+    edge = max(right for text, (_, right) in told.items() if text.startswith(("idle", "layout")))
+    for text in texts:
+        assert edge <= told[text][0] and told[text][1] <= width, text
+
+
 def test_bars_begin_where_they_are_said_to_and_may_go_left() -> None:
     svg = str(drawing(bars(["", ""], ["a", "b"], base=1.0, x=[1.0, -0.5]), "t"))
     wide = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="(?!11")', svg)
