@@ -21,6 +21,7 @@ from profiler.program.frames import line_of
 from profiler.program.model import ProgramError
 from profiler.program.record import Workload
 from profiler.program.request import Request
+from profiler.region.language import trees
 
 RETURNS = "(module, inputs) or (module, args, kwargs)"
 MOST_BYTES = 4 * 1024 * 1024
@@ -239,8 +240,6 @@ def _value(expression: str, sizes: Mapping[str, int], source: str) -> int:
     }  # fmt: skip
 
     def value(node: ast.AST) -> int:
-        if isinstance(node, ast.Expression):
-            return value(node.body)
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
         if isinstance(node, ast.Name) and node.id in sizes:
@@ -250,7 +249,7 @@ def _value(expression: str, sizes: Mapping[str, int], source: str) -> int:
         raise ValueError(ast.dump(node)[:80])
 
     try:
-        return value(ast.parse(expression[:1000], mode="eval"))
+        return value(trees.expression(expression[:1000]))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         raise ProgramError(f"{source}: the size {expression[:80]!r} cannot be computed") from None
 

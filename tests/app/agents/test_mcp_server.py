@@ -236,7 +236,8 @@ def test_what_is_wrong_is_a_tools_error_in_words_and_the_next_question_is_answer
 
 
 def workers_of(server: psutil.Process) -> list[psutil.Process]:
-    return [p for p in server.children(recursive=True) if "app.agents.worker" in p.cmdline()]
+    """The server's own children alone: what a worker starts bears the worker's command line until it is replaced."""
+    return [p for p in server.children() if "app.agents.worker" in p.cmdline()]
 
 
 def test_a_worker_that_is_killed_costs_one_answer_and_none_is_left_behind(folder: Path) -> None:
