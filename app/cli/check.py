@@ -44,7 +44,7 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     """Hook `check` into the command line."""
     from app.check.contracts.lock import FILE as LOCK
     from app.check.formats import FORMATS
-    from app.cli.environments import VARIABLE
+    from app.cli.environments.named import VARIABLE
 
     about = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
     check = commands.add_parser("check", help=about, description=about[0].upper() + about[1:] + ".")
@@ -145,7 +145,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 def _report(arguments: argparse.Namespace, config: Config) -> Report:
     from app.check.contracts.run import ContractOptions
     from app.check.run import check_config
-    from app.cli.environments import environment_of
+    from app.cli.environments.named import environment_of
 
     files = [Path(file) for file in arguments.files]
     baseline: Path | None = arguments.baseline

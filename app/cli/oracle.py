@@ -13,10 +13,10 @@ from typing import TypedDict, cast
 
 from app.analysis.own_oracle import start_oracle
 from app.analysis.reissue import kernel_keys
-from app.cli.environments import VARIABLE, environment_of
+from app.cli.environments.compared import DIFFERS, UNAVAILABLE, compare, compared_text
+from app.cli.environments.named import VARIABLE, environment_of
 from app.cli.inputs import InputError, check_device, read_text
 from app.cli.options import shapes
-from app.cli.oracle_against import DIFFERS, UNAVAILABLE, compare, compared_text
 from app.cli.streams import print_answer
 from app.objects.kernel import Finding, Machine
 from app.objects.oracle import OracleKernel, OraclePrediction

@@ -15,7 +15,7 @@ from app.analysis.generated_code import code_of
 from app.check.config_error import ConfigError
 from app.check.contracts.model import TEXT, Answer, Contract, Unanswered
 from app.check.subject import Subject
-from app.objects.obstacle import Obstacle
+from app.objects.obstacle import Effect
 from app.objects.region import AnyRegion
 from profiler.oracle.model import CallSite, Extern, Prediction
 from profiler.oracle.process import Oracle, UnansweredError
@@ -25,8 +25,8 @@ from profiler.region.model import FLOATING, ITEMSIZE, Region, RegionError
 Said = Answer | Unanswered
 
 NO_TRACE = "a pattern is on the regions of traces, and no trace was read"
-BREAK = "break"
-"""Effect of what breaks torch.compile's graph, among what a trace tells of obstacles."""
+BREAK: Effect = "break"
+"""Of what breaks torch.compile's graph, as a trace tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,14 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A region to ask about. shapes: sizes in use, None for those of the text. places: line of `text` -> place."""
+    """A region to ask about. shapes: sizes in use, None for those of the text. calls: in a step. effects: of what stops
+    torch.compile within it. file: of the text, place: where a trace has it from; "" where unknown."""
 
     of: str
     text: str
     shapes: Sequence[Mapping[str, float]] | None = None
     calls: int = 1
-    obstacles: Sequence[Obstacle] = ()
+    effects: Sequence[Effect] = ()
     place: str = ""
     file: Path | None = None
     region_id: str | None = None
@@ -138,7 +139,7 @@ def _of_trace(region: AnyRegion) -> _Source:
         region.get("text") or "",
         shapes or None,
         max(1, round(region.get("calls_per_step") or 1)),
-        region.get("compile_obstacles") or (),
+        [blocker["effect"] for blocker in region.get("compile_obstacles") or ()],
         source["line"] if source else "",
         region_id=_id_of(region),
     )
@@ -180,7 +181,7 @@ def _ask_module(contract: Contract, oracle: Oracle, device: str | None, folder: 
         answers += [answer] * source.calls
     return replace(
         _together(contract, answers),
-        graph_breaks=_breaks(body["compile_obstacles"]),
+        graph_breaks=[blocker["effect"] for blocker in body["compile_obstacles"]].count(BREAK),
         place=_definition(path, file, function),
     )
 
@@ -240,7 +241,7 @@ def _ask(contract: Contract, oracle: Oracle, device: str | None, source: _Source
         bytes_moved=_bytes_moved(prediction),
         minimum_bytes=prepared.cost.ideal.bytes_moved,
         externs=tuple(e.name for e in prediction.externs for _ in range(e.calls)),
-        graph_breaks=_breaks(source.obstacles),
+        graph_breaks=list(source.effects).count(BREAK),
         recompiles=recompiled,
         code=code_of(prediction),
         place=places.of_line(0),
@@ -255,10 +256,6 @@ def _with_training(region: Region, training: bool | None) -> Region:
         return region
     inputs = tuple(replace(i, requires_grad=training and i.dtype in FLOATING) for i in region.inputs)
     return replace(region, inputs=inputs)
-
-
-def _breaks(obstacles: Sequence[Obstacle]) -> int:
-    return sum(obstacle["effect"] == BREAK for obstacle in obstacles)
 
 
 def _bytes_moved(prediction: Prediction) -> int | None:
