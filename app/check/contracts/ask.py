@@ -19,12 +19,14 @@ from app.objects.obstacle import Effect
 from app.objects.region import AnyRegion
 from profiler.oracle.model import CallSite, Extern, Prediction
 from profiler.oracle.process import Oracle, UnansweredError
+from profiler.region import op_kinds
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import FLOATING, ITEMSIZE, Region, RegionError
 
 Said = Answer | Unanswered
 
 NO_TRACE = "a pattern is on the regions of traces, and no trace was read"
+PRODUCTS = frozenset({op_kinds.GEMM, op_kinds.CONVOLUTION, op_kinds.ATTENTION})
 BREAK: Effect = "break"
 """Of what breaks torch.compile's graph, as a trace tells it."""
 
@@ -180,13 +182,18 @@ def _ask_module(contract: Contract, oracle: Oracle, device: str | None, folder: 
             return Unanswered(contract.module, f"{source.of}: {answer.reason}")
         answers += [answer] * source.calls
     return replace(
-        _together(contract, answers),
-        graph_breaks=[blocker["effect"] for blocker in body["compile_obstacles"]].count(BREAK),
+        _together(contract, answers, folder),
+        graph_breaks=_seen_breaks([blocker["effect"] for blocker in body["compile_obstacles"]], answers),
         place=_definition(path, file, function),
     )
 
 
-def _together(contract: Contract, answers: Sequence[Answer]) -> Answer:
+def _seen_breaks(effects: Sequence[Effect], answers: Sequence[Answer]) -> int | None:
+    """None where nothing tells the forward of a step, in which alone they are looked for (`forward_calls.heavy`)."""
+    return effects.count(BREAK) if effects or any(answer.has_product for answer in answers) else None
+
+
+def _together(contract: Contract, answers: Sequence[Answer], folder: Path | None) -> Answer:
     first = answers[0]
     moved = [answer.bytes_moved for answer in answers]
     once = list(dict.fromkeys(answers))
@@ -194,7 +201,7 @@ def _together(contract: Contract, answers: Sequence[Answer]) -> Answer:
     for answer in answers:
         kernels += answer.kernels
         if contract.max_kernels is not None and kernels > contract.max_kernels and not excess:
-            excess = answer.place
+            excess = answer.place.removeprefix(f"{(folder or Path()).absolute()}/")
     return replace(
         first,
         of=contract.module,
@@ -247,6 +254,7 @@ def _ask(contract: Contract, oracle: Oracle, device: str | None, source: _Source
         place=places.of_line(0),
         excess_place=places.of_line(_excess_line(prediction, contract.max_kernels)),
         region_id=source.region_id,
+        has_product=not prepared.facts.kinds.isdisjoint(PRODUCTS),
     )
 
 

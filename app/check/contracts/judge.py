@@ -19,6 +19,7 @@ from app.objects.region import SlimRegion
 
 CHECK: Literal["contract"] = "contract"
 UNCOUNTED = "a library call's operands are not known, so its bytes are not counted"
+UNSEEN = "graph breaks are seen in a module that has a matrix product, a convolution or attention, and this has none"
 ACTION = "Look at the two generated sources; mend the code, or accept the change with `tritonworthy check --accept`"
 
 
@@ -94,6 +95,7 @@ LIMITS: tuple[_Limit, ...] = (
         lambda n: counted(int(n), "graph break"),
         lambda n: number(int(n)),
         Verbs("had", "has", "now has"),
+        UNSEEN,
     ),
     _Limit(
         "recompiles",

@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernels: int
     bytes_over_minimum: float | None
     externs: int
-    graph_breaks: int
+    graph_breaks: int | None
     recompiles: int | None
     text_sha256: str
     code: str

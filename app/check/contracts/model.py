@@ -60,9 +60,10 @@ class Answer:
 
     of: the region's or module's name. text: canonical, of all its regions. kernels: launches, those of libraries
     included. bytes_moved: of all of them, None where a library's operands are not known; minimum_bytes: of one kernel
-    that did all. externs: a name for each library call. recompiles: None where it was not asked. code: the generated
-    kernels as one text, library calls as comments. place, excess_place: the line that it begins at, and that of the
-    first kernel beyond `max_kernels`, as a trace's stacks tell lines; "" where unknown.
+    that did all. externs: a name for each library call. graph_breaks: None where they are not seen. recompiles: None
+    where it was not asked. code: the generated kernels as one text, library calls as comments. place, excess_place: the
+    line that it begins at, and that of the first kernel beyond `max_kernels`, as a trace's stacks tell lines; "" where
+    unknown. has_product: a matrix product, a convolution or attention.
     """
 
     of: str
@@ -76,12 +77,13 @@ class Answer:
     bytes_moved: int | None
     minimum_bytes: int
     externs: tuple[str, ...] = ()
-    graph_breaks: int = 0
+    graph_breaks: int | None = 0
     recompiles: int | None = None
     code: str = ""
     place: str = ""
     excess_place: str = ""
     region_id: str | None = None
+    has_product: bool = False
 
     @property
     def bytes_over_minimum(self) -> float | None:

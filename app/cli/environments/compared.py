@@ -65,7 +65,9 @@ def compare(
     modes = asked.modes if mode is None else (mode,)
     with start_oracle() as here, start_oracle(environment) as there:
         compared = [
-            _mode(*(_predict(oracle, prepared.text, prepared.device.name, m, asked.sizes) for oracle in (here, there)))
+            compare_predictions(
+                *(_predict(oracle, prepared.text, prepared.device.name, m, asked.sizes) for oracle in (here, there))
+            )
             for m in MODES
             if m in modes
         ]
@@ -86,7 +88,8 @@ def _predict(oracle: Oracle, text: str, device: str, mode: str, sizes: Mapping[s
     return oracle.predict(text, known, mode, sizes or None)
 
 
-def _mode(here: Prediction, there: Prediction) -> ComparedMode:
+def compare_predictions(here: Prediction, there: Prediction) -> ComparedMode:
+    """One mode: what either makes of it, and what only one does."""
     diff = diff_of(code_of(here), code_of(there), f"torch {here.torch}", f"torch {there.torch}")
     ours, theirs = (Counter(_launches(p)) for p in (here, there))
     unavailable = bool(here.unavailable or there.unavailable)
