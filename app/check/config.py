@@ -14,11 +14,17 @@ of its repository, which are run; a server takes none:
     name = "our norm"
     kernel = "my_kernels.py:rms_norm"
     region = "rms_norm.txt"
+
+and contracts, which Inductor answers without a GPU; a server takes those about a region's text or a trace's regions:
+
+    [[contracts]]
+    name = "our norm"
+    region = "rms_norm.txt"
+    max_kernels = 1
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -26,13 +32,20 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from app.advice import criteria
+from app.check.config_error import LEVELS, MAX_TEXT
+from app.check.config_error import ConfigError as ConfigError  # whoever reads a configuration catches it
+from app.check.config_error import check_known as _check_known
+from app.check.config_error import join as _join
+from app.check.config_error import show as _show
+from app.check.config_error import suggest as _suggest
+from app.check.contracts.model import Contract
+from app.check.contracts.read import read_contracts
 from app.check.toml_bounds import BoundsError, check_bounds
 from app.check.toml_keys import line_of
 from app.objects.check import CheckEvidence as Evidence
 from app.objects.check import Severity as Level
 from profiler.hardware import find_device
 
-LEVELS: tuple[Level, ...] = ("off", "warn", "error")
 EVIDENCE: tuple[Evidence, ...] = ("predicted", "recorded", "measured")
 """Weakest first. recorded: the Archive has this region, timed on this device; measured: timed by this host."""
 
@@ -63,19 +76,6 @@ OPTIONS: Mapping[str, frozenset[str]] = {
 REQUIRED: Mapping[str, str] = {"beats": "candidate", "step-time": "max_us", "gpu-idle": "max_share"}
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 MAX_ASSERTIONS = 200
-MAX_TEXT = 200
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be taken. key: the place in it; line: from 1, where it is a file's."""
-
-    def __init__(self, key: str, problem: str, file: str = "", line: int | None = None) -> None:
-        place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
-        self.key = key
-        self.problem = problem
-        self.line = line
-        self.message = f"{place}{key}: {problem}" if key else f"{place}{problem}"
-        super().__init__(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,7 @@ class Config:
 
     assertions: tuple[Assertion, ...]
     kernels: tuple[KernelCheck, ...] = ()
+    contracts: tuple[Contract, ...] = ()
     name: str = "tritonworthy"
     validate: bool = False
     device: str | None = None
@@ -186,7 +187,7 @@ _TYPES: Mapping[str, _Number | type[bool] | type[str] | tuple[str, ...]] = {
     "name": str, "kernel": str, "validate": bool, "device": str, "share_of_step": _SHARE, "step_time_us": _TIME,
     "target_step_time_us": _TIME, "budget_s": _Number(1.0, 86400.0, "seconds, 1 to 86400"), "source_root": str,
 }  # fmt: skip
-_OF_CHECK = tuple(f.name for f in fields(Config) if f.name not in ("assertions", "kernels"))
+_OF_CHECK = tuple(f.name for f in fields(Config) if f.name not in ("assertions", "kernels", "contracts"))
 _OF_KERNEL = tuple(f.name for f in fields(KernelCheck))
 MAX_KERNELS = 100
 NO_CODE = (
@@ -220,11 +221,11 @@ def read_toml(text: str, file: str = "tritonworthy.toml", *, runs_kernels: bool 
 def from_mapping(data: Mapping[str, Any], *, runs_kernels: bool = False) -> Config:
     """The configuration as TOML or JSON gives it: {"check": {...}, "assertions": {...}}. Raises ConfigError.
 
-    runs_kernels: as in `read_toml`; then "kernels" is a list of tables.
+    runs_kernels: as in `read_toml`; then "kernels" is a list of tables, and contracts name files and modules.
     """
     if "kernels" in data and not runs_kernels:
         raise ConfigError("kernels", NO_CODE)
-    _check_known("", data, ("check", "assertions", *(["kernels"] if runs_kernels else [])))
+    _check_known("", data, ("check", "assertions", "contracts", *(["kernels"] if runs_kernels else [])))
     check, asserted = (_table(data, key) for key in ("check", "assertions"))
     _check_known("check", check, _OF_CHECK)
     options = {key: _value(f"check.{key}", key, value) for key, value in check.items()}
@@ -233,9 +234,11 @@ def from_mapping(data: Mapping[str, Any], *, runs_kernels: bool = False) -> Conf
     if len(asserted) > MAX_ASSERTIONS:
         raise ConfigError("assertions", f"at most {MAX_ASSERTIONS} assertions, please")
     kernels = _kernels(data.get("kernels", []))
-    if "assertions" not in data:
-        return Config(DEFAULTS.assertions, kernels, **options)
-    return Config(tuple(_assertion(name, value) for name, value in asserted.items()), kernels, **options)
+    contracts = read_contracts(data.get("contracts", []), own_files=runs_kernels)
+    assertions = DEFAULTS.assertions
+    if "assertions" in data:
+        assertions = tuple(_assertion(name, value) for name, value in asserted.items())
+    return Config(assertions, kernels, contracts, **options)
 
 
 def _kernels(tables: Any) -> tuple[KernelCheck, ...]:
@@ -274,12 +277,6 @@ def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(key, f"a table is wanted, not {_show(value)}")
     return value
-
-
-def _check_known(place: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in table:
-        if key not in known:
-            raise ConfigError(_join(place, key), f"there is no such key{_suggest(str(key), known)}")
 
 
 def _assertion(name: str, value: Any) -> Assertion:
@@ -335,23 +332,3 @@ def _value(place: str, key: str, value: Any) -> Any:
     if isinstance(value, str) and not 0 < len(value) <= MAX_TEXT:
         raise ConfigError(place, f"a text of 1 to {MAX_TEXT} characters is wanted")
     return value
-
-
-def _join(place: str, key: object) -> str:
-    text = str(key)[:MAX_TEXT]
-    shown = text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else f'"{text}"'
-    return f"{place}.{shown}" if place else shown
-
-
-def _show(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    try:
-        return repr(value)[:80]
-    except (ValueError, RecursionError):  # thousands of digits; nested too deep
-        return "what would be too long to show"
-
-
-def _suggest(word: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {near[0]}?" if near else f". There are: {', '.join(known)}"

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from app import __version__, exit_status
 from app.check import regions, steps
 from app.check.config import Assertion, Config, KernelCheck
+from app.check.contracts.judge import CHECK as CONTRACT
+from app.check.contracts.judge import JudgedContract, contract_rows
+from app.check.contracts.model import Contract
 from app.check.finding import Finding, Unmeasured, finding_json, unmeasured_json
 from app.check.kernels import JudgedKernel, findings
 from app.check.subject import Subject
 from app.objects import check as objects
 from app.trace_report.comparison.compare import compare_traces
+
+Asserted: TypeAlias = Assertion | KernelCheck | Contract
+"""What a configuration asserts."""
 
 SCHEMA: Literal[1] = 1
 MAX_LISTED = 1000
@@ -21,14 +27,15 @@ MAX_LISTED = 1000
 
 
 def judge(
-    config: Config, subjects: Sequence[Subject], baseline: Subject | None = None, kernels: Sequence[JudgedKernel] = ()
-) -> objects.Report:
-    """The report of a check. kernels: those of the configuration that were looked at.
+    config: Config, subjects: Sequence[Subject], baseline: Subject | None = None, kernels: Sequence[JudgedKernel] = (),
+    contracts: Sequence[JudgedContract] = (),
+) -> objects.Report:  # fmt: skip
+    """The report of a check. kernels, contracts: those of the configuration that were looked at.
 
     outcome: "failed" where an assertion of level error does not hold; else "unmeasured" where one could not be judged,
     or a subject could not be read; else "passed". A lack of measurements is never a failure.
     """
-    rows: list[tuple[Assertion | KernelCheck, list[Finding], list[Unmeasured]]] = []
+    rows: list[tuple[Asserted, list[Finding], list[Unmeasured]]] = []
     for assertion in config.assertions:
         judged = list(_judge(assertion, subjects, baseline)) if assertion.level != "off" else []
         fired = [j for j in judged if isinstance(j, Finding)]
@@ -37,6 +44,13 @@ def judge(
     for check in config.kernels:
         judged_kernel = of_kernels.get(check.name)
         rows.append((check, *findings(judged_kernel)) if judged_kernel else (replace(check, level="off"), [], []))
+    of_contracts = {j.contract.name: j for j in contracts}
+    for contract in config.contracts:
+        judged_contract = of_contracts.get(contract.name)
+        if judged_contract is None:
+            rows.append((replace(contract, level="off"), [], []))
+        else:
+            rows.append((contract, list(judged_contract.findings), list(judged_contract.unmeasured)))
     unread = [
         Unmeasured("", "error", s.name, "", f"cannot be read: {s.error}")
         for s in (*subjects, *((baseline,) if baseline else ()))
@@ -59,7 +73,10 @@ def judge(
         "warnings": [finding_json(f) for f in warnings[:MAX_LISTED]],
         "unmeasured": [unmeasured_json(u) for u in unknown[:MAX_LISTED]],
         "assertions": [_row(*row) for row in rows],
-        "subjects": [_subject(s) for s in (*subjects, *(j.subject for j in of_kernels.values()))],
+        "subjects": [
+            _subject(s) for s in (*subjects, *(j.subject for j in of_kernels.values()), *(j.subject for j in contracts))
+        ],
+        "contracts": contract_rows(contracts),
         "baseline": _baseline(subjects, baseline),
         "source_root": config.source_root,
         "software": {"tritonworthy": __version__},
@@ -77,9 +94,7 @@ def _judge(
     return [j for s in traces for j in steps.KINDS[assertion.check](assertion, s, baseline)]
 
 
-def _row(
-    assertion: Assertion | KernelCheck, fired: list[Finding], unmeasured: list[Unmeasured]
-) -> objects.AssertionRow:
+def _row(assertion: Asserted, fired: list[Finding], unmeasured: list[Unmeasured]) -> objects.AssertionRow:
     outcome: objects.AssertionOutcome
     if assertion.level == "off":
         outcome = "off"
@@ -89,13 +104,23 @@ def _row(
         outcome = "unmeasured" if unmeasured else "passed"
     return {
         "name": assertion.name if isinstance(assertion, Assertion) else assertion.assertion,
-        "check": assertion.check if isinstance(assertion, Assertion) else "kernel",
+        "check": _check_of(assertion),
         "level": assertion.level,
         "options": assertion.options,
         "outcome": outcome,
         "findings": len(fired),
         "unmeasured": len(unmeasured),
     }
+
+
+def _check_of(assertion: Asserted) -> str:
+    match assertion:
+        case Assertion():
+            return assertion.check
+        case KernelCheck():
+            return "kernel"
+        case Contract():
+            return CONTRACT
 
 
 def _subject(subject: Subject) -> objects.Subject:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.analysis.user_kernel import NamedKernel, UserKernelError, named_kernel, verdict_of
-from app.check.config import Config, ConfigError, KernelCheck
+from app.check.config import Config, KernelCheck
+from app.check.config_error import ConfigError
 from app.check.finding import Finding, Unmeasured, digest
 from app.check.subject import Subject
 from app.objects.common import Progress, Range

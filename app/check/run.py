@@ -16,6 +16,9 @@ from app.analysis.device_choice import DeviceUnknownError
 from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
 from app.check.config import Assertion, Config, from_mapping
+from app.check.contracts.ask import named_contracts
+from app.check.contracts.lock import Lock
+from app.check.contracts.run import ON_A_SERVER, ContractOptions, contract_lock, judge_contracts
 from app.check.judge import judge
 from app.check.kernels import measure_kernels, named_checks
 from app.check.regions import may_fire
@@ -71,16 +74,20 @@ def check_config(
     request: CheckTask,
     *,
     folder: Path | None = None,
+    contract_options: ContractOptions = ON_A_SERVER,
     on_progress: Say = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Report:
     """The report, as `judge` makes it. folder: of the configuration's file, where kernels are named in it.
 
-    Raises ConfigError for kernels that are not there, RegionError for a text that cannot be read, DeviceUnknownError. A
-    trace that cannot be read makes its subject unmeasured.
+    Raises ConfigError for kernels and contracts whose files are not there, RegionError for a text that cannot be read,
+    DeviceUnknownError; OSError and LockUnwritableError for the lock of contracts. A trace that cannot be read makes its
+    subject unmeasured.
     """
     thresholds = Thresholds.from_mapping(request.get("thresholds") or {})
     kernels = named_checks(config, folder) if folder is not None else []
+    contracts = named_contracts(config.contracts, contract_options.folder)
+    lock = contract_lock(contract_options) if contracts else Lock()
     before = request.get("baseline")
     sources = [*request["sources"], *([before] if before else [])]
     limits = Limits(**request["region_limits"]) if request.get("region_limits") else None
@@ -98,8 +105,11 @@ def check_config(
     judged = []
     if kernels:
         judged = measure_kernels(kernels, _gpu(), thresholds, config.budget_s, on_progress, cancelled)
+    kept = []
+    if contracts:
+        kept = judge_contracts(contracts, contract_options, config.device, subjects, lock, on_progress, cancelled)
     on_progress({"phase": "judging", "fraction": 1.0})
-    return judge(config, subjects, baseline, judged)
+    return judge(config, subjects, baseline, judged, kept)
 
 
 def told_apart(subjects: Sequence[Subject]) -> list[Subject]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from app.check.config import _OF_CHECK, _TYPES, LEVELS, MAX_ASSERTIONS, MAX_TEXT, NAME, OPTIONS, REQUIRED
+from app.check.config import _OF_CHECK, _TYPES, MAX_ASSERTIONS, NAME, OPTIONS, REQUIRED
+from app.check.config_error import LEVELS, MAX_TEXT
 
 Schema: TypeAlias = dict[str, Any]
 """A JSON Schema."""

@@ -13,14 +13,14 @@ from app.objects.trace import AnyTrace, SlimTrace
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One trace, one region by itself, or one kernel of the repository. error: why it could not be read; then body is
-    empty.
+    """One trace, one region by itself, one kernel of the repository, or one contract. error: why it could not be read;
+    then body is empty.
 
     body: the trace, or the one region with its device. unmeasured: the region's place -> why it could not be measured.
     """
 
     name: str
-    kind: Literal["trace", "region", "kernel"]
+    kind: Literal["trace", "region", "kernel", "contract"]
     body: SlimTrace = field(default_factory=SlimTrace)
     error: str = ""
     unmeasured: Mapping[int, str] = field(default_factory=dict)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
-from app.check.config import DEFAULTS, Config, ConfigError, read_toml
+from app.check.config import DEFAULTS, Config, read_toml
+from app.check.config_error import ConfigError
 from app.check.toml_bounds import MAX_CHARS
 from app.check.toml_keys import line_of
 from app.cli.inputs import InputError, is_trace, unpacked_alone
@@ -41,13 +42,15 @@ STEM = "check"
 
 def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Hook `check` into the command line."""
+    from app.check.contracts.lock import FILE as LOCK
     from app.check.formats import FORMATS
+    from app.cli.environments.named import VARIABLE
 
     about = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
     check = commands.add_parser("check", help=about, description=about[0].upper() + about[1:] + ".")
     check.error = MethodType(usage_error, check)  # type: ignore[method-assign]
-    check.add_argument("files", metavar="TRACE|REGION", nargs="*", help="traces (.json, .json.gz, or alone in a"
-                       " .zip) and regions' texts; none where the configuration names kernels")  # fmt: skip
+    check.add_argument("files", metavar="TRACE|REGION", nargs="*", help="traces (.json, .json.gz, or alone in a .zip)"
+                       " and regions' texts; none where the configuration has kernels or contracts")  # fmt: skip
     check.add_argument("--baseline", type=given_path, metavar="TRACE", help="the same step before the change")
     check.add_argument(
         "--config", type=given_path, metavar="FILE", help=f"assertions; {FILE} where it is there (docs/ci.md)"
@@ -57,6 +60,9 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     check.add_argument("--out", type=given_path, metavar="DIR", help=f"folder of the reports, {STEM}.json and so on")
     check.add_argument("--validate", action="store_true", help="measure what an assertion wants measured, on this GPU")
     check.add_argument("--device", metavar="NAME", help="device to predict for, such as H200")
+    check.add_argument("--accept", action="store_true", help=f"write what Inductor answers to the contracts to {LOCK}")
+    check.add_argument("--environment", metavar="ENV", help="whose torch the contracts are asked in: an"
+                       f" interpreter, a virtual environment's folder, or torch==X.Y of {VARIABLE}")  # fmt: skip
     check.set_defaults(run=_check, complain=check.error)
 
 
@@ -68,6 +74,7 @@ def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 def _check(arguments: argparse.Namespace) -> int:
     from app.analysis.device_choice import DeviceUnknownError
+    from app.check.contracts.lock import LockUnwritableError
     from app.check.formats import FORMATS
     from app.check.formats.plain import to_text
     from profiler.region.model import RegionError
@@ -76,13 +83,19 @@ def _check(arguments: argparse.Namespace) -> int:
         if len(arguments.format) > 1 and arguments.out is None:
             raise ConfigError("", "several formats need --out DIR")
         config = _config(arguments)
-        if not arguments.files and not config.kernels:
+        if not arguments.files and not config.kernels and not config.contracts:
             arguments.complain("the following arguments are required: TRACE|REGION")
+        for option in ("accept", "environment"):
+            if getattr(arguments, option) and not config.contracts:
+                raise ConfigError("", f"--{option} goes with contracts, and the configuration has none")
         report = _report(arguments, config)
     except (ConfigError, DeviceUnknownError) as error:
         return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
     except (InputError, RegionError, ThresholdError) as error:
         return _wrong(str(error))
+    except LockUnwritableError as error:
+        print(f"the lock cannot be written: {error}", file=sys.stderr)
+        return UNMEASURED
     except OSError as error:
         return _wrong(f"{error.filename}: {error.strerror}")
     except Exception as fault:
@@ -130,7 +143,9 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def _report(arguments: argparse.Namespace, config: Config) -> Report:
+    from app.check.contracts.run import ContractOptions
     from app.check.run import check_config
+    from app.cli.environments.named import environment_of
 
     files = [Path(file) for file in arguments.files]
     baseline: Path | None = arguments.baseline
@@ -148,8 +163,14 @@ def _report(arguments: argparse.Namespace, config: Config) -> Report:
                 "thresholds": asdict(thresholds_in_force()),
                 "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
             }
-            return check_config(config, request, folder=file.parent, on_progress=_show_progress)
+            environment = environment_of(arguments.environment) if arguments.environment else None
+            options = ContractOptions(file.parent, arguments.accept, environment)
+            return check_config(
+                config, request, folder=file.parent, contract_options=options, on_progress=_show_progress
+            )
     except ConfigError as error:
+        if not error.key:  # of the lock, which its message names
+            raise
         with file.open(encoding="utf-8") as opened:
             line = line_of(opened.read(MAX_CHARS), error.key)
         raise ConfigError(error.key, error.problem, str(file), line) from None

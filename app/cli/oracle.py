@@ -1,6 +1,7 @@
 """tritonworthy oracle: what torch.compile would make of a region, from a shell. No web, no database, no GPU.
 
-Exit status: 0 done; 1 the input is wrong; 2 there is no prediction, and the message says why.
+Exit status: 0 done; 1 the input is wrong; 2 there is no prediction, and the message says why; 3 with --against, where
+the two environments differ.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TypedDict, cast
 
 from app.analysis.own_oracle import start_oracle
 from app.analysis.reissue import kernel_keys
+from app.cli.environments.compared import DIFFERS, UNAVAILABLE, compare, compared_text
+from app.cli.environments.named import VARIABLE, environment_of
 from app.cli.inputs import InputError, check_device, read_text
 from app.cli.options import shapes
 from app.cli.streams import print_answer
@@ -23,7 +26,7 @@ from profiler.oracle.model import MODES
 from profiler.oracle.process import Oracle, UnansweredError
 from profiler.oracle.serialization import to_dict
 
-OK, NOT_MEASURED = 0, 2
+OK, NOT_MEASURED, DIFFERENT = 0, 2, 3
 
 LISTINGS = ("source", "ttir", "ttgir", "llir", "ptx", "sass")
 """What --show prints: Inductor's source, or a listing of Triton's compiler."""
@@ -64,6 +67,8 @@ def add_oracle(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     oracle.add_argument("--shapes", type=shapes, metavar="JSON", help='sizes in use: [{"N": 37, "calls": 3}]')
     oracle.add_argument("--kernel", metavar="NAME", help="what the compiler decides about this kernel")
     oracle.add_argument("--show", choices=LISTINGS, help="print this text of --kernel")
+    oracle.add_argument("--against", metavar="ENV", help="compare with another environment's torch: an interpreter, a"
+                        " virtual environment's folder, or torch==X.Y of those in " + VARIABLE)  # fmt: skip
     oracle.add_argument("--json", action="store_true", help="print the API's object")
     oracle.set_defaults(run=_oracle)
 
@@ -73,7 +78,11 @@ def _oracle(arguments: argparse.Namespace) -> int:
 
     if arguments.show and not arguments.kernel:
         raise InputError("--show goes with --kernel NAME")
+    if arguments.against and arguments.kernel:
+        raise InputError("--kernel goes without --against, which shows the sources of all kernels")
     text, device = read_text(arguments.file), check_device(arguments.device)
+    if arguments.against:
+        return _compare(arguments, text, device)
     with start_oracle() as oracle:
         try:
             predictions = predict(oracle, text, device=device, mode=arguments.mode, shapes=arguments.shapes)
@@ -101,6 +110,19 @@ def _oracle(arguments: argparse.Namespace) -> int:
             print(error, file=sys.stderr)
             return NOT_MEASURED
     return OK
+
+
+def _compare(arguments: argparse.Namespace, text: str, device: str | None) -> int:
+    from profiler.region.model import RegionError
+
+    environment = environment_of(arguments.against)
+    try:
+        compared = compare(text, environment, device=device, mode=arguments.mode, shapes=arguments.shapes)
+    except RegionError as error:
+        raise InputError(str(error)) from None
+    print_answer(compared, compared_text, as_json=arguments.json)
+    outcomes = {mode["outcome"] for mode in compared["modes"]}
+    return NOT_MEASURED if UNAVAILABLE in outcomes else DIFFERENT if DIFFERS in outcomes else OK
 
 
 def _mode_of(predictions: OraclePredictions, kernel: str) -> str:

@@ -81,12 +81,13 @@ class AssertionRow(TypedDict):
 class Subject(TypedDict):
     """What was checked. id: of a trace or region that is kept here; error: why it could not be read.
 
-    kind: a kernel is the repository's own, of a check on the command line; a server takes none. actions: what to do
+    kind: a kernel is the repository's own, of a check on the command line; a server takes none. A contract is what
+    Inductor was asked about, and `contracts` has its answers. actions: what to do
     about a trace's step, as the trace itself has them.
     """
 
     name: str
-    kind: Literal["trace", "region", "kernel"]
+    kind: Literal["trace", "region", "kernel", "contract"]
     id: str | None
     device: str | None
     step_time_us: float | None
@@ -100,6 +101,35 @@ class Baseline(Subject):
 
     step: ComparedStep | None
     verdict: str | None
+
+
+class ContractFigures(TypedDict):
+    """What torch.compile makes of what a contract is about. kernels: launches, those of libraries included; externs:
+    library calls; null where it is not known: recompiles where the contract sets no limit to them."""
+
+    device: str | None
+    torch: str
+    triton: str
+    mode: str
+    kernels: int | None
+    bytes_over_minimum: float | None
+    externs: int | None
+    graph_breaks: int | None
+    recompiles: int | None
+
+
+ContractOutcome = Literal["kept", "broken", "unmeasured"]
+
+
+class ContractRow(ContractFigures):
+    """A contract of the configuration and one thing that it is about. of: the region or module. was: what was accepted
+    last, null where nothing was; diff: of the generated kernels since then, unified."""
+
+    name: str
+    of: str
+    outcome: ContractOutcome
+    was: ContractFigures | None
+    diff: str
 
 
 class Counts(TypedDict):
@@ -118,6 +148,7 @@ class Found(TypedDict):
     unmeasured: list[Unmeasured]
     assertions: list[AssertionRow]
     subjects: list[Subject]
+    contracts: list[ContractRow]
     baseline: Baseline | None
 
 

@@ -29,6 +29,7 @@ NOT_DONE: Mapping[str, object] = {
     "unmeasured": [],
     "assertions": [],
     "subjects": [],
+    "contracts": [],
     "baseline": None,
 }
 """A check that is not done yet."""

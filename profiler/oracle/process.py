@@ -90,7 +90,8 @@ class Oracle:
     meanwhile. Such answers are not kept. template: what the process is forked from, by the word "oracle"; None: it is
     started by a command, and imports torch itself. cpu_s, memory_bytes: of one question, not on a GPU. niceness: of the
     process, so that others have the processor first. retries: how often a question is asked again whose process was
-    lost; by default whoever asked hears of it at once.
+    lost; by default whoever asked hears of it at once. interpreter, packages: whose torch is asked, and what it is
+    given as PYTHONPATH, see `environment`; a cache is of this process's versions, and does not go with another's.
     """
 
     cache: Cache | None = None
@@ -101,6 +102,8 @@ class Oracle:
     memory_bytes: int = field(default_factory=lambda: min(12 * GIB, host_memory_bytes() // 4))
     niceness: int = 0
     retries: int = 0
+    interpreter: Path = field(default_factory=lambda: Path(sys.executable))
+    packages: str = field(default_factory=lambda: _own_packages())
     _child: _Child | None = None
     _next: _Child | None = None  # what takes over from _child
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -363,9 +366,8 @@ class Oracle:
             if self.template is not None:
                 command = [FORK, "oracle", FD, *more]
                 return self._made(LineChild(command, log=None, environment=added, template=self.template))
-            paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
-            added["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
-            command = [sys.executable, "-m", "profiler.oracle.server", FD, *more]
+            added["PYTHONPATH"] = self.packages
+            command = [str(self.interpreter), "-m", "profiler.oracle.server", FD, *more]
             return self._made(LineChild(command, log=None, environment=added))
         except OSError as fault:
             raise _DiedError(f"the oracle's process could not be started: {fault}") from fault
@@ -407,6 +409,11 @@ class Oracle:
         if over_cpu(status):
             return _DiedError(f"the oracle was stopped: this takes more than {self.cpu_s:g} s of processor time")
         return _LostError(f"the oracle's process ended ({_exit(status)})")
+
+
+def _own_packages() -> str:
+    """Where this process finds the package, then what its environment names."""
+    return os.pathsep.join(path for path in (str(ROOT), os.environ.get("PYTHONPATH", "")) if path)
 
 
 def _has_message(child: _Child) -> bool:

@@ -16,9 +16,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+import torch
+from packaging.version import Version
 from ruamel.yaml import YAML
 
 from app.check.config import CRITERIA, OPTIONS, Assertion, read_toml
+from app.check.contracts.read import CHECKS
 from app.check.formats import FORMATS
 from tests.app.check.validators import VALIDATORS
 from tests.app.web.conftest import Serving, serving
@@ -56,8 +59,7 @@ def here(tmp_path: Path) -> Path:
         shutil.copy(EXAMPLES / "handrolled_blocks.json.gz", tmp_path / name)
     (tmp_path / "chain.txt").write_text("x: bf16[8192, 4096]\ny = gelu(x) * 2\nreturn y\n")
     (tmp_path / "record_step.py").write_text(RECORD)
-    (config,) = blocks("toml")
-    (tmp_path / "tritonworthy.toml").write_text(config)
+    (tmp_path / "tritonworthy.toml").write_text(blocks("toml")[0])
     return tmp_path
 
 
@@ -79,6 +81,30 @@ def test_the_commands_of_the_page_run(number: int, here: Path, server: Serving) 
 
 def test_the_configuration_of_the_page_is_read(here: Path) -> None:
     assert len(read_toml((here / "tritonworthy.toml").read_text()).active) == 5
+
+
+def test_the_contracts_of_the_page_are_read_and_each_key_has_its_row() -> None:
+    (text,) = [block for block in blocks("toml") if "[[contracts]]" in block]
+    contracts = read_toml(text, runs_kernels=True).contracts
+    assert [c.about for c in contracts] == ["rms_norm.txt", "block.py:make", "RMSNorm*"]
+    section = PAGE.partition("## Fusion contracts")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \|", section, re.M)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(CHECKS) - {"name"}
+
+
+def test_the_messages_of_contracts_on_the_page_are_those_of_the_example(tmp_path: Path) -> None:
+    """The upgrade's is recorded, the edit's is made here."""
+    told = [line for line in PAGE.splitlines() if line.startswith("error: contract:")]
+    record = json.loads((ROOT / "tests" / "records" / "contracts.json").read_text())
+    (message,) = next(a["messages"] for a in record["answers"] if a["torch"].startswith("2.13.0"))
+    assert told[0] == f"error: contract:channel norm: {message} (channel_norm.txt:2)"
+    folder = tmp_path / "kept"
+    shutil.copytree(ROOT / "tests" / "data" / "contracts" / "kept", folder)
+    region = folder / "rms_norm.txt"
+    region.write_text(region.read_text().replace("return y", "return y, y.sum(0)"))
+    done = shell("tritonworthy check || test $? -eq 1", folder)
+    under = f"(under torch {Version(torch.__version__).public})"
+    assert told[1].replace("(under torch 2.13.0)", under) in done.stdout.splitlines(), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("number", "schema"), [(0, "vendor.github-workflows"), (1, "vendor.gitlab-ci")])

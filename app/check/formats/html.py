@@ -6,9 +6,23 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from app import __version__
-from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, actions, milliseconds, options, share, speedup
+from app.check.formats.words import (
+    CONTRACTS,
+    FIGURES,
+    HEADINGS,
+    OUTCOMES,
+    TOOLS,
+    actions,
+    contract_figures,
+    contract_versions,
+    contracts,
+    milliseconds,
+    options,
+    share,
+    speedup,
+)
 from app.check.safe import visible, visible_block
-from app.objects.check import AssertionRow, CheckFinding, Report, Subject, Unmeasured
+from app.objects.check import AssertionRow, CheckFinding, ContractRow, Report, Subject, Unmeasured
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = """
@@ -40,6 +54,7 @@ def to_html(report: Report) -> str:
         *_findings("Errors", report["errors"]),
         *_findings("Warnings", report["warnings"]),
         *_unmeasured_lines(report["unmeasured"]),
+        *_contracts(contracts(report)),
         *_assertions(report["assertions"]),
         f"<footer><p>Tritonworthy {escape(__version__)}, check <code>{_text(report['name'])}</code></p></footer>",
     ]
@@ -128,6 +143,32 @@ def _unmeasured_lines(unknown: Sequence[Unmeasured]) -> list[str]:
     return ["<h2>Not measured</h2>", *_table(("assertion", "subject", "region", "why"), rows, set())]
 
 
+MAX_DIFF_CHARS = 40_000
+
+
+def _contracts(rows: Sequence[ContractRow]) -> list[str]:
+    """What torch.compile makes of each, and the generated sources where they are others than those accepted."""
+    if not rows:
+        return []
+    heads = ("contract", "about", "outcome", *(heading for _, heading in FIGURES), "asked")
+    cells = [
+        (
+            _code(row["name"]), _code(row["of"]), escape(CONTRACTS[row["outcome"]]),
+            *(escape(figure) for figure in contract_figures(row)),
+            _text(", ".join(part for part in (row["device"], row["mode"], contract_versions(row)) if part)),
+        )
+        for row in rows
+    ]  # fmt: skip
+    numbers = set(range(3, 3 + len(FIGURES)))
+    lines = ["<h2>Contracts</h2>", *_table(heads, cells, numbers)]
+    for row in rows:
+        if row["diff"]:
+            shown = escape(visible_block(row["diff"], MAX_DIFF_CHARS))
+            summary = f"Generated sources of {_code(row['of'])}, as accepted and now"
+            lines.append(f"<details><summary>{summary}</summary><pre><code>{shown}</code></pre></details>")
+    return lines
+
+
 def _assertions(assertions: Sequence[AssertionRow]) -> list[str]:
     rows = [
         (_code(a["name"]), escape(a["level"]), escape(OUTCOMES[a["outcome"]]), str(a["findings"]), _text(options(a)))
@@ -148,7 +189,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: set[int
     return [*lines, "</tbody>", "</table>", "</div>"]
 
 
-WIDE = frozenset({"where", "what", "why"})
+WIDE = frozenset({"where", "what", "why", "asked"})
 
 
 def _class(name: str) -> str:

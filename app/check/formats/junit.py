@@ -1,4 +1,5 @@
-"""The report as JUnit XML: a suite for each trace or region, a case for each assertion; a suite for each kernel.
+"""The report as JUnit XML: a suite for each trace or region, a case for each assertion; a suite for each kernel
+and each contract.
 
 A failed error-level assertion is a failure; a warning is the case's output; what could not be measured is skipped, for
 a missing GPU must not turn a build red.
@@ -10,10 +11,14 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from app.check.safe import visible
+from app.check.formats.words import contract_of
+from app.check.safe import visible, visible_block
 from app.objects.check import AssertionRow, CheckFinding, Report, Subject, Unmeasured
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+ALONE = ("kernel", "contract")
+"""Kinds of subjects, and of assertions, that concern each other alone."""
+MAX_DIFF_CHARS = 12_000
 MAX_TOLD = 20
 """Findings that one case repeats."""
 
@@ -46,10 +51,10 @@ def _suite(report: Report, subject: Subject) -> ET.Element:
 
 
 def _concerns(assertion: AssertionRow, subject: Subject) -> bool:
-    """Assertions are on traces and regions, a kernel's row is on the kernel alone."""
-    if subject["kind"] == "kernel":
-        return assertion["name"] == f"kernel:{subject['name']}"
-    return assertion["check"] != "kernel"
+    """Assertions are on traces and regions, the row of a kernel or a contract is on that alone."""
+    if subject["kind"] in ALONE:
+        return assertion["name"] == f"{subject['kind']}:{subject['name']}"
+    return assertion["check"] not in ALONE
 
 
 def _case(report: Report, assertion: AssertionRow, subject: str) -> ET.Element:
@@ -62,11 +67,11 @@ def _case(report: Report, assertion: AssertionRow, subject: str) -> ET.Element:
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         head = {"type": _text(assertion["check"]), "message": _text(errors[0]["message"]) + more}
-        parts.append(_element("failure", head, text=_findings_text(errors)))
+        parts.append(_element("failure", head, text=_findings_text(report, errors)))
     elif unknown:
         parts.append(_skipped_element("; ".join(u["reason"] for u in unknown[:MAX_TOLD])))
     if warnings:
-        parts.append(_element("system-out", {}, text=_findings_text(warnings)))
+        parts.append(_element("system-out", {}, text=_findings_text(report, warnings)))
     return _element("testcase", {"name": _text(assertion["name"]), "classname": _class(report)}, *parts)
 
 
@@ -78,13 +83,14 @@ def _skipped_element(reason: str) -> ET.Element:
     return ET.Element("skipped", {"message": _text(reason)})
 
 
-def _findings_text(findings: Sequence[CheckFinding]) -> str:
+def _findings_text(report: Report, findings: Sequence[CheckFinding]) -> str:
     lines = []
     for finding in findings[:MAX_TOLD]:
         place = ", ".join(_text(part) for part in (finding["source"], finding["module"]) if part)
         lines.append(_text(finding["message"]) + (f" ({place})" if place else ""))
         lines += [f"  {_text(finding['action'])}"] if finding["action"] else []
-    return "\n".join(lines)
+    diffs = {row["diff"] for f in findings if (row := contract_of(report, f)) is not None and row["diff"]}
+    return "\n".join([*lines, *(_NOT_XML.sub("\ufffd", visible_block(diff, MAX_DIFF_CHARS)) for diff in sorted(diffs))])
 
 
 def _element(name: str, attributes: dict[str, str], *children: ET.Element, text: str = "") -> ET.Element:

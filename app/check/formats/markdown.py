@@ -10,9 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from app.check.formats.words import HEADINGS, OUTCOMES, TOOLS, actions, milliseconds, options, share, speedup
+from app.check.formats.words import (
+    CONTRACTS,
+    FIGURES,
+    HEADINGS,
+    OUTCOMES,
+    TOOLS,
+    actions,
+    contract_figures,
+    contract_versions,
+    contracts,
+    milliseconds,
+    options,
+    share,
+    speedup,
+)
 from app.check.safe import visible, visible_block
-from app.objects.check import AssertionRow, CheckFinding, Report, Subject, Unmeasured
+from app.objects.check import AssertionRow, CheckFinding, ContractRow, Report, Subject, Unmeasured
 
 SIGNS = {"passed": "✅", "failed": "❌", "unmeasured": "❔"}
 MAX_ROWS = 50
@@ -41,6 +55,7 @@ def _render(report: Report, calls: bool) -> str:
         *_findings("Errors", report["errors"], calls),
         *_findings("Warnings", report["warnings"], calls),
         *_unmeasured_lines(report["unmeasured"]),
+        *_contracts(contracts(report), calls),
         *_assertions(report["assertions"]),
     ]
     return "\n\n".join(parts) + "\n"
@@ -123,6 +138,30 @@ def _unmeasured_lines(unknown: Sequence[Unmeasured]) -> list[str]:
     return ["#### Not measured", "\n".join(lines)]
 
 
+MAX_DIFF_CHARS = 12_000
+"""Of one contract's generated sources; the JSON report has all."""
+
+
+def _contracts(rows: Sequence[ContractRow], diffs: bool) -> list[str]:
+    """What torch.compile makes of each, and the generated sources where they are others than those accepted."""
+    if not rows:
+        return []
+    heads = ("contract", "about", "outcome", *(heading for _, heading in FIGURES), "asked")
+    lines = [f"| {' | '.join(heads)} |", f"|:-|:-|:-|{'-:|' * len(FIGURES)}:-|"]
+    for row in rows[:MAX_ROWS]:
+        asked = code(", ".join(part for part in (row["device"], contract_versions(row)) if part), 160)
+        cells = (code(row["name"], 80), code(row["of"], 80), CONTRACTS[row["outcome"]], *contract_figures(row), asked)
+        lines.append(f"| {' | '.join(cells)} |")
+    parts = ["#### Contracts", "\n".join(lines)]
+    if diffs:
+        for row in rows[:MAX_ROWS]:
+            if row["diff"]:
+                summary = "Generated sources, as accepted and now"
+                shown = [code(row["of"], 80), fence(row["diff"], "diff", MAX_DIFF_CHARS)]
+                parts += [f"<details><summary>{summary}</summary>", *shown, "</details>"]
+    return parts
+
+
 def _assertions(assertions: Sequence[AssertionRow]) -> list[str]:
     if not assertions:
         return []
@@ -143,8 +182,8 @@ def code(text: object, most: int = 300) -> str:
     return f"{ticks}{pad}{shown.replace('|', '¦')}{pad}{ticks}"
 
 
-def fence(text: str) -> str:
-    """A fenced block of Python."""
-    shown = visible_block(text)
+def fence(text: str, language: str = "python", most: int = 4000) -> str:
+    """A fenced block of code."""
+    shown = visible_block(text, most)
     ticks = "`" * max(3, max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-    return f"{ticks}python\n{shown}\n{ticks}"
+    return f"{ticks}{language}\n{shown}\n{ticks}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
-from app.check.formats.words import actions
-from app.check.safe import visible
+from app.check.formats.words import actions, contract_of
+from app.check.safe import visible, visible_block
 from app.objects.check import CheckFinding, Report
 from app.objects.trace import Action
+
+MAX_DIFF_LINES = 80
+MAX_DIFF_CHARS = 40_000
 
 
 def to_json(report: Report) -> str:
@@ -23,11 +26,13 @@ def to_text(report: Report) -> str:
         for rank, (action, saves, where) in enumerate(actions(subject), 1)
         for line in _action(f"{subject['name']}: {rank}.", action, saves, where)
     ]
-    lines += [
-        f"{word}: {visible(f['assertion'])}: {visible(f['message'])}{_place(f)}"
-        for word, findings in (("error", report["errors"]), ("warning", report["warnings"]))
-        for f in findings
-    ]
+    diffs: dict[str, None] = {}
+    for word, findings in (("error", report["errors"]), ("warning", report["warnings"])):
+        for f in findings:
+            lines.append(f"{word}: {visible(f['assertion'])}: {visible(f['message'])}{_place(f)}")
+            contract = contract_of(report, f)
+            diffs |= {contract["diff"]: None} if contract else {}
+    lines += [line for diff in diffs for line in _diff(diff)]
     for u in report["unmeasured"]:
         at = " ".join(visible(part, 80) for part in (u["subject"], u["region"]) if part)
         name = f"{visible(u['assertion'])}: " if u["assertion"] else ""
@@ -40,6 +45,13 @@ def to_text(report: Report) -> str:
 def _action(rank: str, action: Action, saves: str, where: str) -> list[str]:
     more = [*action["call"].splitlines(), f"at {where}" if where else ""]
     return [visible(f"{rank} {action['title']}: {saves}"), *(f"   {visible(text)}" for text in more if text)]
+
+
+def _diff(diff: str) -> list[str]:
+    """The generated sources of a contract that is broken, as accepted and now: their first lines."""
+    lines = visible_block(diff, MAX_DIFF_CHARS).splitlines()
+    more = [f"({len(lines) - MAX_DIFF_LINES} lines more: --format json has all)"] if lines[MAX_DIFF_LINES:] else []
+    return [*(f"   {line}" for line in lines[:MAX_DIFF_LINES]), *more]
 
 
 def _place(finding: CheckFinding) -> str:

@@ -14,7 +14,8 @@ from typing import TypeAlias
 from app import __version__
 from app.check.config import CRITERIA, TOOLS
 from app.check.formats.places import place_of, relative
-from app.check.safe import visible
+from app.check.formats.words import contract_of
+from app.check.safe import visible, visible_block
 from app.objects.check import AssertionRow, CheckFinding, Report, Unmeasured
 
 Sarif: TypeAlias = dict[str, object]
@@ -22,6 +23,7 @@ Sarif: TypeAlias = dict[str, object]
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {"warn": "warning", "error": "error", "off": "none"}
+MAX_DIFF_CHARS = 40_000
 MAX_RESULTS = 5000
 """GitHub keeps so many of one file."""
 
@@ -35,6 +37,7 @@ ABOUT: dict[str, tuple[str, str]] = {
     "region-regression": ("A region got slower", "Compare the two traces."),
     "step-time": ("The step takes too long", "Follow the advice on its largest regions."),
     "gpu-idle": ("The GPU waits", "Look at launches, data loading and synchronising calls."),
+    "contract": ("A fusion contract is broken", "Compare the two generated sources: docs/ci.md."),
     "kernel": ("A kernel of this repository no longer pays", "Delete it, or mend it: docs/own-kernel.md."),
     "step-option": ("The step could be run otherwise", "Follow the option where it pays."),
     "obstacle": ("Something stops torch.compile", "Remove it from the compiled function."),
@@ -106,7 +109,9 @@ def _rule(assertion: AssertionRow) -> Sarif:
 
 
 def _family(check: str) -> str:
-    return "tool" if check in TOOLS else "criterion" if check in CRITERIA else "kernel" if check == "kernel" else "step"
+    if check in ("kernel", "contract"):
+        return check
+    return "tool" if check in TOOLS else "criterion" if check in CRITERIA else "step"
 
 
 def _result(report: Report, finding: CheckFinding, rule: int, ordinal: int) -> Sarif:
@@ -126,6 +131,7 @@ def _result(report: Report, finding: CheckFinding, rule: int, ordinal: int) -> S
             "assertion": visible(finding["assertion"]),
             "subject": visible(finding["subject"]),
             **{key: figure for key, figure in _figures(finding).items() if figure is not None},
+            **_contract(report, finding),
         },
     }
     if finding["new"] is not None:
@@ -141,6 +147,15 @@ def _figures(finding: CheckFinding) -> Sarif:
         "step_speedup": finding["step_speedup"],
         "evidence": finding["evidence"],
     }
+
+
+def _contract(report: Report, finding: CheckFinding) -> Sarif:
+    """A contract's figures, as accepted and now, and the generated sources as a diff."""
+    row = contract_of(report, finding)
+    if row is None:
+        return {}
+    now = {key: row[key] for key in row if key not in ("name", "of", "outcome", "was", "diff")}  # type: ignore[literal-required]
+    return {"contract": {"now": now, "was": row["was"], "diff": visible_block(row["diff"], MAX_DIFF_CHARS)}}
 
 
 def _message(finding: CheckFinding) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.objects.check import AssertionRow, Subject
+from app.objects.check import AssertionRow, CheckFinding, ContractFigures, ContractRow, Report, Subject
 from app.objects.common import Range
 from app.objects.trace import Action
 from app.trace_report.actions.listed import place, saving_words, with_alternatives
@@ -53,6 +53,54 @@ def actions(subject: Subject) -> list[tuple[Action, str, str]]:
     """What to do about a trace's step, the first few in the API's order: (action, what it saves, where in the code)."""
     first = [action for action, _ in with_alternatives(subject.get("actions") or ())]
     return [(action, saving_words(action), place(action)) for action in first[:MOST_ACTIONS]]
+
+
+CONTRACTS: Mapping[str, str] = {"kept": "kept", "broken": "broken", "unmeasured": "could not be measured"}
+FIGURES: tuple[tuple[str, str], ...] = (
+    ("kernels", "kernels"),
+    ("bytes_over_minimum", "bytes over the least"),
+    ("externs", "library calls"),
+    ("graph_breaks", "graph breaks"),
+    ("recompiles", "recompiles"),
+)
+"""What reports show of a contract: (key of the figures, heading)."""
+
+
+def contracts(report: Report) -> list[ContractRow]:
+    """Of a report; one that was kept by a version before them has none."""
+    return report.get("contracts") or []
+
+
+def contract_of(report: Report, finding: CheckFinding) -> ContractRow | None:
+    """The contract that a finding is about; None for any other assertion's."""
+    of_it = (row for row in contracts(report) if f"contract:{row['name']}" == finding["assertion"])
+    return next((row for row in of_it if row["of"] == finding["region"]), None)
+
+
+def contract_figures(row: ContractRow) -> list[str]:
+    """A contract's figures in the order of FIGURES: "1 → 2" where they were others when they were accepted."""
+    was = row["was"]
+    return [_figure(key, row, was) for key, _ in FIGURES]
+
+
+def _figure(key: str, row: ContractRow, was: ContractFigures | None) -> str:
+    now = _plain(row, key)
+    before = _plain(was, key) if was else ""
+    return f"{before} → {now}" if before and now and before != now else now
+
+
+def _plain(figures: ContractFigures, key: str) -> str:
+    value = {**figures}[key]
+    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def contract_versions(row: ContractRow) -> str:
+    """torch 2.13.0+cpu, Triton 3.7.1; what was accepted before it, where it was another."""
+    now = f"torch {row['torch']}, Triton {row['triton']}"
+    was = row["was"]
+    if was is None or (was["torch"], was["triton"]) == (row["torch"], row["triton"]):
+        return now
+    return f"torch {was['torch']}, Triton {was['triton']} → {now}"
 
 
 def options(assertion: AssertionRow) -> str:

@@ -7,8 +7,17 @@ from typing import Literal, TypedDict
 from urllib.parse import urlencode
 
 from app.check.formats import FORMATS
-from app.check.formats.words import HEADINGS, OUTCOMES, actions, options
-from app.objects.check import AssertionRow, Check, CheckFinding, CheckSummary, Subject, Unmeasured
+from app.check.formats.words import (
+    CONTRACTS,
+    FIGURES,
+    HEADINGS,
+    OUTCOMES,
+    actions,
+    contract_figures,
+    contract_versions,
+    options,
+)
+from app.objects.check import AssertionRow, Check, CheckFinding, CheckSummary, ContractRow, Subject, Unmeasured
 from app.objects.trace import Action, TraceSummary
 from app.units import count
 from app.web.labels import Choice, format_time, trace_choices
@@ -53,6 +62,14 @@ class JudgedAssertion(AssertionRow):
     options_text: str
 
 
+class ShownContract(ContractRow):
+    """A contract with its outcome, figures and versions in words."""
+
+    words: str
+    figures: list[str]
+    versions: str
+
+
 class CheckPage(TypedDict):
     """Context of check.html and its fragment. findings: (heading, those that the page shows, how many there are).
 
@@ -68,6 +85,8 @@ class CheckPage(TypedDict):
     to_do: list[tuple[Subject, list[tuple[Action, str, str]]]]
     findings: list[tuple[str, list[CheckFinding], int]]
     unmeasured: list[Unmeasured]
+    contracts: list[ShownContract]
+    contract_headings: list[str]
     assertions: list[JudgedAssertion]
     reports: list[tuple[str, str]]
     when: str
@@ -101,9 +120,20 @@ def check_page(check: Check) -> CheckPage:
         "to_do": [(s, shown) for s in check["subjects"] if (shown := actions(s))],
         "findings": [(title, check[key][:MOST_FINDINGS], len(check[key])) for title, key in _KINDS if check[key]],
         "unmeasured": check["unmeasured"][:MOST_FINDINGS],
+        "contracts": [_contract(row) for row in check["contracts"]],
+        "contract_headings": [heading.capitalize() for _, heading in FIGURES],
         "assertions": [{**a, "words": OUTCOMES[a["outcome"]], "options_text": options(a)} for a in check["assertions"]],
         "reports": [(FORMATS[name].suffix, words) for name, words in REPORTS.items()] if done else [],
         "when": format_time(check["created_at"]),
+    }
+
+
+def _contract(row: ContractRow) -> ShownContract:
+    return {
+        **row,
+        "words": CONTRACTS[row["outcome"]],
+        "figures": contract_figures(row),
+        "versions": contract_versions(row),
     }
 
 

@@ -201,7 +201,7 @@ def test_every_kind_of_assertion_has_a_rule_in_words() -> None:
     everything |= {"step-time": {"level": "warn", "max_us": 1}, "gpu-idle": {"level": "warn", "max_share": 0.5}}
     rules = sarif(to_sarif(judge(from_mapping({"assertions": everything}), [trace(region())])))["runs"][0]["tool"]
     assert {r["id"] for r in rules["driver"]["rules"]} == set(OPTIONS)
-    assert set(ABOUT) <= {*OPTIONS, "kernel"}
+    assert set(ABOUT) <= {*OPTIONS, "kernel", "contract"}
 
 
 def test_brackets_and_braces_are_neither_links_nor_placeholders_in_sarif() -> None:
