@@ -53,8 +53,10 @@ def series_of(
     stretches: list[_Stretch] = []
     for number in range(max(environments, default=-1) + 1):
         places = [place for place, group in enumerate(environments) if group == number]
-        few = len(places) < sensitivity.min_runs
-        borrowed = stretches[-1].residuals() if stretches and few else NOTHING
+        # An old commit was run here, too: few runs must do, by the noise of the environment that it was run in before.
+        earlier = {_name(entry) for stretch in stretches for entry in stretch.entries}
+        again = any(_name(runs[place][0]) in earlier for place in places)
+        borrowed = stretches[-1].residuals() if again else NOTHING
         stretches.append(_Stretch(places, [runs[place] for place in places], exact, sensitivity, borrowed))
     changes = _within(stretches, key, commits) + _between(stretches, key, commits, sensitivity, exact)
     order = {entry.id: place for place, (entry, _) in enumerate(runs)}

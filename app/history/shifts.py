@@ -97,12 +97,12 @@ def detect(
     """
     starts = [0]
     alarms: list[Alarm] = []
-    residuals = borrowed
+    residuals = NOTHING
     screen = _Screen(logs, sensitivity)
     for run in range(1, len(logs)):
         if not screen.passes(starts[-1], run):
             continue
-        told = _newest(logs, errors, starts[-1], run, residuals, len(starts) - 1, sensitivity)
+        told = _newest(logs, errors, starts[-1], run, residuals, len(starts) - 1, sensitivity, borrowed)
         if told is None:
             continue
         tail, test = told
@@ -152,17 +152,22 @@ class _Screen:
 
 
 def _newest(
-    logs: Logs, errors: Sequence[float], start: int, run: int, residuals: Logs, levels: int, sensitivity: Sensitivity
-) -> tuple[int, _Test] | None:
+    logs: Logs, errors: Sequence[float], start: int, run: int, residuals: Logs, levels: int, sensitivity: Sensitivity,
+    borrowed: Logs,
+) -> tuple[int, _Test] | None:  # fmt: skip
     """The test of the tail that tells most, where one tells anything."""
     best: tuple[int, _Test] | None = None
     for tail in TAILS:
         end = run + 1 - tail
         base = logs[max(start, end - MAX_BASE) : end]
-        if end <= start or len(base) + len(residuals) < sensitivity.min_runs:
+        if end <= start:
             break
         level = level_of(base)
-        noise = noise_of(np.concatenate([residuals, base - level]), levels + 1, pooled_least(errors[start : run + 1]))
+        own = np.concatenate([residuals, base - level])
+        pooled = own if len(own) >= sensitivity.min_runs else np.concatenate([borrowed, own])
+        if len(pooled) < sensitivity.min_runs:
+            break
+        noise = noise_of(pooled, levels + 1, pooled_least(errors[start : run + 1]))
         test = compare(logs[end : run + 1], level, len(base), noise, sensitivity)
         if test.told and (best is None or test.chance < best[1].chance or best[0] == 1):
             best = tail, test
@@ -178,7 +183,7 @@ def compare(after: Logs, level: float, runs_before: int, noise: Noise, sensitivi
     score = difference
     if len(after) > 1:
         usual = critical((1 - sensitivity.confidence) / INDEPENDENT_TAILS, 10_000)
-        clip = CLIP_SDS * sd * limit / usual
+        clip = CLIP_SDS * sd * limit / usual * math.sqrt(1 + len(after) / runs_before)
         score = float(np.mean(np.clip(after - level, -clip, clip)))
     t = score / (sd * math.sqrt(1 / len(after) + 1 / runs_before))
     chance = min(1.0, INDEPENDENT_TAILS * two_sided(t, noise.freedom))
