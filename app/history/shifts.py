@@ -108,10 +108,9 @@ def detect(
         tail, test = told
         first = run - tail + 1
         if tail > 1:
-            first = (
-                locate(logs[starts[-1] : run + 1], _pooled(logs[: run + 1], errors[: run + 1], starts, borrowed)).best
-                + starts[-1]
-            )
+            noise = _pooled(logs[: run + 1], errors[: run + 1], starts, borrowed)
+            first = starts[-1] + locate(logs[starts[-1] : run + 1], noise).best
+        if first < run:  # one run alone is no level yet
             before = logs[starts[-1] : first]
             residuals = np.concatenate([residuals, before - level_of(before)])[-MAX_RESIDUALS:]
             starts.append(first)
