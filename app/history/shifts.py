@@ -36,7 +36,7 @@ LIKELY = 3.84
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
     """When a difference is told. confidence: per run, that one that is told is no chance; min_change: least difference
-    of levels, as a share; min_runs: of an environment, before anything is told of it."""
+    of levels, as a share; min_runs: of an environment, before a run of which anything is told."""
 
     confidence: float = 0.9999
     min_change: float = 0.005

@@ -35,7 +35,7 @@ def test_another_run_of_the_same_commit_tells_it_again_and_a_later_commit_stands
 
 def test_a_short_history_says_how_short() -> None:
     assert judged([], run(0, 1.0)).lacks == "the history has no run of it yet"
-    assert "2 earlier runs in this environment of the 4 needed" in judged(EARLIER[:2], run(2, 1000.0)).lacks
+    assert "2 earlier runs in this environment of the 5 needed" in judged(EARLIER[:2], run(2, 1000.0)).lacks
     assert "0 earlier runs in this environment" in judged(EARLIER, run(20, 1000.0, H100)).lacks
 
 
