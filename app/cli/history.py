@@ -94,10 +94,9 @@ def visible_line(line: str) -> str:
 def change_lines(change: Change) -> list[str]:
     """A change as text: what, when and how sure; then what tells its causes apart."""
     ratio = change.ratio
-    lines = [
-        f"{change.after.at[:10]} {change.cause}: {change.because} ({ratio_text(ratio['low'])} to {ratio_text(ratio['high'])} times,"
-        f" confidence {_confidence(change.confidence)})"
-    ]
+    times = f"{ratio_text(ratio['low'])} to {ratio_text(ratio['high'])} times"
+    sure = f"confidence {_confidence(change.confidence)}"
+    lines = [f"{change.after.at[:10]} {change.cause}: {change.because} ({times}, {sure})"]
     if len(change.commits_between) > 1:
         lines.append(f"  {len(change.commits_between)} commits may be it: tritonworthy check --bisect says what to try")
     if change.tell_apart:
