@@ -19,6 +19,7 @@ from app.check.config import Assertion, Config, from_mapping
 from app.check.contracts.ask import named_contracts
 from app.check.contracts.lock import Lock
 from app.check.contracts.run import ON_A_SERVER, ContractOptions, contract_lock, judge_contracts
+from app.check.history import Past
 from app.check.judge import judge
 from app.check.kernels import measure_kernels, named_checks
 from app.check.regions import may_fire
@@ -77,8 +78,10 @@ def check_config(
     contract_options: ContractOptions = ON_A_SERVER,
     on_progress: Say = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
+    past: Past | None = None,
 ) -> Report:
-    """The report, as `judge` makes it. folder: of the configuration's file, where kernels are named in it.
+    """The report, as `judge` makes it. folder: of the configuration's file, where kernels are named in it. past: the
+    runs that the assertion `history` goes by.
 
     Raises ConfigError for kernels and contracts whose files are not there, RegionError for a text that cannot be read,
     DeviceUnknownError; OSError and LockUnwritableError for the lock of contracts. A trace that cannot be read makes its
@@ -109,7 +112,7 @@ def check_config(
     if contracts:
         kept = judge_contracts(contracts, contract_options, config.device, subjects, lock, on_progress, cancelled)
     on_progress({"phase": "judging", "fraction": 1.0})
-    return judge(config, subjects, baseline, judged, kept)
+    return judge(config, subjects, baseline, judged, kept, past)
 
 
 def told_apart(subjects: Sequence[Subject]) -> list[Subject]:

@@ -22,14 +22,19 @@ from app.check.config import DEFAULTS, Config, read_toml
 from app.check.config_error import ConfigError
 from app.check.toml_bounds import MAX_CHARS
 from app.check.toml_keys import line_of
+from app.cli.history import bisection_text, read_history
 from app.cli.inputs import InputError, is_trace, unpacked_alone
 from app.cli.options import given_path
+from app.cli.run_context import commits_of, context_options, run_context
 from app.exit_status import UNMEASURED
+from app.history.from_report import entry_from
+from app.history.jsonl import append
 from app.thresholds import ThresholdError, thresholds_in_force
 
 log = logging.getLogger("tritonworthy.check")
 
 if TYPE_CHECKING:
+    from app.check.history import Past
     from app.objects.check import Report
     from app.objects.task import CheckSource, CheckTask
 
@@ -63,6 +68,12 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     check.add_argument("--accept", action="store_true", help=f"write what Inductor answers to the contracts to {LOCK}")
     check.add_argument("--environment", metavar="ENV", help="whose torch the contracts are asked in: an"
                        f" interpreter, a virtual environment's folder, or torch==X.Y of {VARIABLE}")  # fmt: skip
+    check.add_argument("--history", type=given_path, metavar="FILE",
+                       help="runs before this one, for the assertion `history` (docs/history.md)")  # fmt: skip
+    check.add_argument("--append", action="store_true", help="add this run to the history")
+    check.add_argument("--bisect", action="store_true",
+                       help="check nothing: say which commits between last good and first bad to try")  # fmt: skip
+    context_options(check)
     check.set_defaults(run=_check, complain=check.error)
 
 
@@ -83,12 +94,19 @@ def _check(arguments: argparse.Namespace) -> int:
         if len(arguments.format) > 1 and arguments.out is None:
             raise ConfigError("", "several formats need --out DIR")
         config = _config(arguments)
+        if arguments.history is None and (arguments.append or arguments.bisect):
+            raise ConfigError("", "--append and --bisect go with --history FILE")
+        if arguments.bisect:
+            return _bisect(arguments, config)
+        past = _past(arguments)
         if not arguments.files and not config.kernels and not config.contracts:
             arguments.complain("the following arguments are required: TRACE|REGION")
         for option in ("accept", "environment"):
             if getattr(arguments, option) and not config.contracts:
                 raise ConfigError("", f"--{option} goes with contracts, and the configuration has none")
-        report = _report(arguments, config)
+        report = _report(arguments, config, past)
+        if past is not None and arguments.append:
+            _append(arguments.history, report, past)
     except (ConfigError, DeviceUnknownError) as error:
         return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
     except (InputError, RegionError, ThresholdError) as error:
@@ -142,7 +160,35 @@ def _config(arguments: argparse.Namespace) -> Config:
     return replace(config, validate=config.validate or arguments.validate, device=device)
 
 
-def _report(arguments: argparse.Namespace, config: Config) -> Report:
+def _past(arguments: argparse.Namespace) -> Past | None:
+    """The runs before this one; None without --history."""
+    from app.check.history import Past
+
+    if arguments.history is None:
+        return None
+    return Past(read_history(arguments.history).entries, run_context(arguments, arguments.history))
+
+
+def _append(file: Path, report: Report, past: Past) -> None:
+    """Adds this run to the history, where anything was measured."""
+    entry = entry_from(report, past.run)
+    if entry.measures:
+        append(file, [entry])
+    else:
+        print(f"{file}: nothing was added, for nothing was measured", file=sys.stderr)
+
+
+def _bisect(arguments: argparse.Namespace, config: Config) -> int:
+    """Prints the commits to try."""
+    branch = run_context(arguments, arguments.history).branch
+    entries = [e for e in read_history(arguments.history).entries if e.check == config.name and e.branch == branch]
+    if not entries:
+        raise ConfigError("", f"{arguments.history} has no run of {config.name} on {branch or 'no branch'}")
+    print(bisection_text(arguments.history, entries, arguments.files, commits_of("HEAD")))
+    return 0
+
+
+def _report(arguments: argparse.Namespace, config: Config, past: Past | None) -> Report:
     from app.check.contracts.run import ContractOptions
     from app.check.run import check_config
     from app.cli.environments.named import environment_of
@@ -166,7 +212,7 @@ def _report(arguments: argparse.Namespace, config: Config) -> Report:
             environment = environment_of(arguments.environment) if arguments.environment else None
             options = ContractOptions(file.parent, arguments.accept, environment)
             return check_config(
-                config, request, folder=file.parent, contract_options=options, on_progress=_show_progress
+                config, request, folder=file.parent, contract_options=options, on_progress=_show_progress, past=past
             )
     except ConfigError as error:
         if not error.key:  # of the lock, which its message names
