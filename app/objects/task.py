@@ -104,10 +104,18 @@ class CheckSource(TypedDict, total=False):
     region: SlimRegion
 
 
+class CheckHistory(TypedDict):
+    """Of which commit a check is, where what it measures is to be kept in the history."""
+
+    commit: str
+    branch: str
+
+
 class CheckTask(AnyTask, total=False):
     """Sources to check. config: as app.check.config.from_mapping reads it. archives: folders of records."""
 
     config: Mapping[str, object]
+    history: CheckHistory
     sources: Required[list[CheckSource]]
     baseline: CheckSource | None
     archives: list[str]
