@@ -165,8 +165,8 @@ def _line_at(x: float) -> Figure:
 
 def _boundary_labels(boundaries: Sequence[Boundary], runs: int) -> Iterator[Figure]:
     """A letter over each line, and what changed where the next line is far enough."""
-    nexts = [*(b.place for b in boundaries[1:]), runs]
-    for boundary, following in zip(boundaries, nexts, strict=True):
+    starts = [*(boundary.place for boundary in boundaries), runs]
+    for boundary, following in zip(boundaries, starts[1:], strict=True):
         whole = f"{boundary.letter}: {boundary.words}"
         fits = len(whole) <= LABEL_ROOM * (following - boundary.place) / runs
         yield {
