@@ -100,9 +100,9 @@ class Change:
     """A level of a series that changed between two runs. ratio: after over before, with its interval.
 
     before: the last run of the old level; after: the first of the new one. confidence: 0 to 1, that the two levels
-    differ. also: what changed at the same point besides the cause, "regression" or "improvement" for the commit.
-    because: in words. tell_apart: the command that tells the commit from the environment, "" where one alone changed.
-    commits_between: after's and those that are known to lie between, oldest first.
+    differ. also: which other parts of the environment changed at the same point. because: in words. tell_apart: how the
+    commit is told from the environment, "" where one of both alone changed. commits_between: those after the last run
+    that is surely of the old level, up to the first that is surely of the new one, oldest first.
     """
 
     key: SeriesKey

@@ -79,9 +79,9 @@ class HistoryPoint(TypedDict):
 
 
 class HistoryChange(TypedDict):
-    """A level that changed. ratio: after over before; less is better. also: what changed at the same point besides.
+    """A level that changed. ratio: after over before; less is better. also: what else of the environment changed then.
 
-    tell_apart: the command that tells the commit from the environment, "" where one of them alone changed.
+    tell_apart: how the commit is told from the environment, "" where one of them alone changed.
     """
 
     key: HistoryKey
