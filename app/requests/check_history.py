@@ -140,7 +140,7 @@ def analyze(series: StoredSeries, runs: Sequence[StoredRun]) -> Series:
     """A series with the changes in it."""
     entries = [entry_of({**run.entry, "measures": [run.measure]}) for run in runs]
     key = series.key
-    return series_of(SeriesKey(key["check"], key["branch"], key["subject"], key["metric"]), entries)
+    return series_of(key=SeriesKey(key["check"], key["branch"], key["subject"], key["metric"]), entries=entries)
 
 
 def newest_change(series: Series) -> HistoryChange | None:

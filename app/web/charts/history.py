@@ -84,7 +84,7 @@ def series_chart(
     places = sorted({round(n * TICKS_END * (len(points) - 1) / (TICKS - 1)) for n in range(TICKS)})
     layout = {
         "xaxis": {
-            "range": [-0.8, len(points) - 0.2], "title": {"text": "run, by the time of its measurement"},
+            "range": [-0.8, len(points) - 0.2], "title": {"text": "run, in the order of commits"},
             "tickvals": places, "ticktext": [points[at]["run"]["at"][:10] for at in places], "showgrid": False,
         },
         "yaxis": {"range": [max(0.0, low - room), high + room], "title": {"text": axis.title}},

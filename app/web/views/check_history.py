@@ -20,7 +20,7 @@ from app.objects.history import (
     HistorySummary,
 )
 from app.storage.check_history import Narrowed
-from app.units import MISSING, amount, count, digits, duration, plain
+from app.units import MISSING, amount, count, digits, duration, factor, plain
 from app.web.charts.figure import Chart
 from app.web.charts.history import Axis, Boundary, series_chart
 from app.web.charts.sparkline import sparkline
@@ -33,7 +33,8 @@ CHART_RUNS = 200
 TABLE_RUNS = 50
 """The newest runs that the table has; the CSV and the API have all."""
 
-COMMIT_CHARS = 8
+COMMIT_CHARS, GLANCE_CHARS = 10, 8
+"""Of a commit, in a sentence and at a glance, where it is large."""
 
 CAUSES: Mapping[HistoryCause, tuple[str, str]] = {
     "regression": ("the commit", "bad"),
@@ -123,10 +124,12 @@ def quantity(value: float, unit: str) -> str:
     """A value in its unit, as people read it."""
     if unit == "us":
         return duration(value)
-    if unit in ("bytes", "B"):
+    if unit == "bytes":
         return amount(value)
+    if unit == "bytes/byte":
+        return factor(value)
     shown = plain(value) if float(value).is_integer() else digits(value, 4)
-    return f"{shown} {unit}" if unit not in ("", "1", "count", "ratio") else shown
+    return f"{shown} {unit}".rstrip()
 
 
 def series_rows(items: Iterable[HistorySummary]) -> list[SeriesRow]:
@@ -179,7 +182,7 @@ def series_page(series: HistoryDetail, device: str = "") -> SeriesPage:
             points, changes, boundaries, [_point_label(p, unit) for p in points], _axis(points, series)
         ),
         "boundaries": boundaries,
-        "changes": [_change_row(change) for change in reversed(changes)],
+        "changes": [_change_row(change) for change in reversed(series["changes"])],
         "rows": [_run_row(point, series) for point in reversed(series["points"][-TABLE_RUNS:])],
         "left_out": max(0, series["runs"] - TABLE_RUNS),
         "earlier": _earlier_regression(changes, unit),
@@ -260,7 +263,7 @@ def _headline(series: HistoryDetail, newest: HistoryChange | None) -> tuple[str,
     when = newest["after"]["at"][:10]
     if newest["cause"] in ("regression", "improvement"):
         return f"{words.capitalize()} since {short_commit(newest['after'])}, {when}", newest["because"]
-    blame = "not the commit" if not newest["also"] else "perhaps also the commit"
+    blame = "perhaps also the commit" if newest["tell_apart"] else "not the commit"
     cause = CAUSES[newest["cause"]][0]
     return f"{words.capitalize()} with {cause} since {when}, {blame}", newest["because"]
 
@@ -281,12 +284,13 @@ def _glances(series: HistoryDetail, newest: HistoryChange | None) -> list[tuple[
     glances = [("Newest run", quantity(last["value"], unit), expected)]
     if newest:
         ratio = newest["ratio"]
-        after = sum(1 for point in series["points"] if point["run"]["at"] >= newest["after"]["at"])
+        ids = [point["run"]["id"] for point in series["points"]]
+        after = len(ids) - ids.index(newest["after"]["id"])
         commits = newest["commits_between"]
         glances += [
             ("Last change", _percent(ratio["mid"]), f"{_percent(ratio['low'])} to {_percent(ratio['high'])}"),
             ("When", newest["after"]["at"][:10], f"{count(after, 'run')} since"),
-            ("Since commit", short_commit(newest["after"]), f"one of {len(commits)}" if len(commits) > 1 else ""),
+            ("Since commit", newest["after"]["commit"][:GLANCE_CHARS] or MISSING, f"one of {len(commits)}" if len(commits) > 1 else ""),
             ("Cause", CAUSES[newest["cause"]][0], f"confidence {newest['confidence'] * 100:.4g} %"),
         ]
     device = last["run"]["environment"]["device"] or MISSING
@@ -319,7 +323,7 @@ def _axis(points: Sequence[HistoryPoint], series: HistoryDetail) -> Axis:
 def _change_row(change: HistoryChange) -> ChangeRow:
     ratio = change["ratio"]
     cause, level = CAUSES[change["cause"]]
-    also = [CAUSES[one][0] for one in change["also"]]
+    also = [CAUSES[one][0] for one in change["also"]] + (["perhaps the commit"] if change["tell_apart"] else [])
     return {
         "when": change["after"]["at"][:10],
         "amount": _percent(ratio["mid"]),
