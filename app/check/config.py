@@ -57,6 +57,7 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "gpu-idle": frozenset({"max_share"}),
     "obstacle": frozenset({"kind", "new_only"}),
     "step-option": frozenset({"tool", "min_saving", "new_only"}),
+    "history": frozenset({"region", "metric", "min_increase", "confidence", "min_runs"}),
 }
 """Kind of assertion -> the options that it takes."""
 
@@ -98,6 +99,10 @@ class Assertion:
     kind: str = "*"  # glob on the kind of what stops torch.compile
     tool: str = "*"  # glob on what is reached for
     min_saving: float = 0.0  # of the step; an option without a predicted time has none
+    metric: str = "*"  # glob on what a history keeps
+    min_increase: float = 0.02
+    confidence: float = 0.9999  # of one run, that what it shows is no chance
+    min_runs: float = 5  # of one environment, this one counted
     candidate: str = ""
     over: str = ""  # "" is the fastest of the others
 
@@ -180,6 +185,9 @@ _TIME = _Number(0.0, 1e12, "a time in µs")
 
 _TYPES: Mapping[str, _Number | type[bool] | type[str] | tuple[str, ...]] = {
     "region": str, "kind": str, "candidate": str, "over": str, "new_only": bool, "holds": bool,
+    "metric": str, "min_increase": _Number(0.0, 1e3, "a share, such as 0.02 for 2 %"),
+    "confidence": _Number(0.5, 0.9999999, "a probability, such as 0.9999"),
+    "min_runs": _Number(3.0, 1e3, "runs, 3 or more"),
     "tool": str, "min_saving": _SHARE, "min_share": _SHARE, "max_share": _SHARE,
     "max_increase": _Number(0.0, 1e3, "a share, such as 0.05 for 5 %"),
     "min_speedup": _FACTOR, "min_step_speedup": _FACTOR, "max_us": _TIME, "evidence": EVIDENCE,

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Literal
 
 from app import __version__, exit_status
-from app.check import regions, steps
+from app.check import history, regions, steps
 from app.check.config import Assertion, Config, KernelCheck
 from app.check.finding import Finding, Unmeasured, finding_json, unmeasured_json
+from app.check.history import Past
 from app.check.kernels import JudgedKernel, findings
+from app.check.measures import measures_of, method_of
 from app.check.subject import Subject
 from app.objects import check as objects
 from app.trace_report.comparison.compare import compare_traces
@@ -21,16 +23,17 @@ MAX_LISTED = 1000
 
 
 def judge(
-    config: Config, subjects: Sequence[Subject], baseline: Subject | None = None, kernels: Sequence[JudgedKernel] = ()
-) -> objects.Report:
-    """The report of a check. kernels: those of the configuration that were looked at.
+    config: Config, subjects: Sequence[Subject], baseline: Subject | None = None, kernels: Sequence[JudgedKernel] = (),
+    past: Past | None = None,
+) -> objects.Report:  # fmt: skip
+    """The report of a check. kernels: those of the configuration that were looked at; past: the runs before this one.
 
     outcome: "failed" where an assertion of level error does not hold; else "unmeasured" where one could not be judged,
     or a subject could not be read; else "passed". A lack of measurements is never a failure.
     """
     rows: list[tuple[Assertion | KernelCheck, list[Finding], list[Unmeasured]]] = []
     for assertion in config.assertions:
-        judged = list(_judge(assertion, subjects, baseline)) if assertion.level != "off" else []
+        judged = list(_judge(assertion, subjects, baseline, config.name, past)) if assertion.level != "off" else []
         fired = [j for j in judged if isinstance(j, Finding)]
         rows.append((assertion, fired, [j for j in judged if isinstance(j, Unmeasured)]))
     of_kernels = {j.named.check.name: j for j in kernels if j.verdict is not None}
@@ -67,9 +70,11 @@ def judge(
 
 
 def _judge(
-    assertion: Assertion, subjects: Sequence[Subject], baseline: Subject | None
+    assertion: Assertion, subjects: Sequence[Subject], baseline: Subject | None, check: str, past: Past | None
 ) -> list[Finding | Unmeasured]:  # fmt: skip
     readable = [s for s in subjects if not s.error]
+    if assertion.check == history.CHECK:
+        return list(history.judge_history(assertion, check, readable, past))
     if assertion.check in regions.KINDS:
         usable = baseline if baseline is not None and not baseline.error else None
         return [j for s in readable for j in regions.on_regions(assertion, s, usable)]
@@ -84,7 +89,7 @@ def _row(
     if assertion.level == "off":
         outcome = "off"
     elif fired:
-        outcome = "failed" if assertion.level == "error" else "warned"
+        outcome = "failed" if any(finding.level == "error" for finding in fired) else "warned"
     else:
         outcome = "unmeasured" if unmeasured else "passed"
     return {
@@ -109,6 +114,8 @@ def _subject(subject: Subject) -> objects.Subject:
         "regions": len(subject.regions),
         "actions": list(body.get("actions") or ()),
         "error": subject.error,
+        "measures": measures_of(subject),
+        "method": method_of(subject),
     }
 
 

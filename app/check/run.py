@@ -16,6 +16,7 @@ from app.analysis.device_choice import DeviceUnknownError
 from app.analysis.region_failed import DEFECT, in_words
 from app.archive import record_store
 from app.check.config import Assertion, Config, from_mapping
+from app.check.history import Past
 from app.check.judge import judge
 from app.check.kernels import measure_kernels, named_checks
 from app.check.regions import may_fire
@@ -73,8 +74,10 @@ def check_config(
     folder: Path | None = None,
     on_progress: Say = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
+    past: Past | None = None,
 ) -> Report:
-    """The report, as `judge` makes it. folder: of the configuration's file, where kernels are named in it.
+    """The report, as `judge` makes it. folder: of the configuration's file, where kernels are named in it. past: the
+    runs that the assertion `history` goes by.
 
     Raises ConfigError for kernels that are not there, RegionError for a text that cannot be read, DeviceUnknownError. A
     trace that cannot be read makes its subject unmeasured.
@@ -99,7 +102,7 @@ def check_config(
     if kernels:
         judged = measure_kernels(kernels, _gpu(), thresholds, config.budget_s, on_progress, cancelled)
     on_progress({"phase": "judging", "fraction": 1.0})
-    return judge(config, subjects, baseline, judged)
+    return judge(config, subjects, baseline, judged, past)
 
 
 def told_apart(subjects: Sequence[Subject]) -> list[Subject]:

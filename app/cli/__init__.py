@@ -26,6 +26,7 @@ from app.cli.archive import add_archive
 from app.cli.calibrate import add_calibrate
 from app.cli.check import add_check
 from app.cli.fleet import add_fleet
+from app.cli.history import add_history
 from app.cli.init import under_init
 from app.cli.inputs import InputError
 from app.cli.kit import add_kit
@@ -124,8 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     for add in (
-        add_advise, add_capture, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape,
-        add_accuracy, add_calibrate, add_fleet, add_report, add_agents,
+        add_advise, add_capture, add_oracle, add_validate, add_check, add_history, add_watch, add_archive, add_kit,
+        add_landscape, add_accuracy, add_calibrate, add_fleet, add_report, add_agents,
     ):  # fmt: skip
         add(commands)
     return parser

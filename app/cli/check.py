@@ -21,14 +21,19 @@ from app.archive import record_store
 from app.check.config import DEFAULTS, Config, ConfigError, read_toml
 from app.check.toml_bounds import MAX_CHARS
 from app.check.toml_keys import line_of
+from app.cli.history import bisection_text, read_history
 from app.cli.inputs import InputError, is_trace, unpacked_alone
 from app.cli.options import given_path
+from app.cli.run_context import commits_of, context_options, run_context
 from app.exit_status import UNMEASURED
+from app.history.from_report import entry_from
+from app.history.jsonl import append
 from app.thresholds import ThresholdError, thresholds_in_force
 
 log = logging.getLogger("tritonworthy.check")
 
 if TYPE_CHECKING:
+    from app.check.history import Past
     from app.objects.check import Report
     from app.objects.task import CheckSource, CheckTask
 
@@ -57,6 +62,12 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     check.add_argument("--out", type=given_path, metavar="DIR", help=f"folder of the reports, {STEM}.json and so on")
     check.add_argument("--validate", action="store_true", help="measure what an assertion wants measured, on this GPU")
     check.add_argument("--device", metavar="NAME", help="device to predict for, such as H200")
+    check.add_argument("--history", type=given_path, metavar="FILE",
+                       help="runs before this one, for the assertion `history` (docs/history.md)")  # fmt: skip
+    check.add_argument("--append", action="store_true", help="add this run to the history")
+    check.add_argument("--bisect", action="store_true",
+                       help="check nothing: say which commits between last good and first bad to try")  # fmt: skip
+    context_options(check)
     check.set_defaults(run=_check, complain=check.error)
 
 
@@ -76,9 +87,16 @@ def _check(arguments: argparse.Namespace) -> int:
         if len(arguments.format) > 1 and arguments.out is None:
             raise ConfigError("", "several formats need --out DIR")
         config = _config(arguments)
+        if arguments.history is None and (arguments.append or arguments.bisect):
+            raise ConfigError("", "--append and --bisect go with --history FILE")
+        if arguments.bisect:
+            return _bisect(arguments, config)
+        past = _past(arguments)
         if not arguments.files and not config.kernels:
             arguments.complain("the following arguments are required: TRACE|REGION")
-        report = _report(arguments, config)
+        report = _report(arguments, config, past)
+        if past is not None and arguments.append:
+            _append(arguments.history, report, past)
     except (ConfigError, DeviceUnknownError) as error:
         return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
     except (InputError, RegionError, ThresholdError) as error:
@@ -129,7 +147,35 @@ def _config(arguments: argparse.Namespace) -> Config:
     return replace(config, validate=config.validate or arguments.validate, device=device)
 
 
-def _report(arguments: argparse.Namespace, config: Config) -> Report:
+def _past(arguments: argparse.Namespace) -> Past | None:
+    """The runs before this one; None without --history."""
+    from app.check.history import Past
+
+    if arguments.history is None:
+        return None
+    return Past(read_history(arguments.history).entries, run_context(arguments, arguments.history))
+
+
+def _append(file: Path, report: Report, past: Past) -> None:
+    """Adds this run to the history, where anything was measured."""
+    entry = entry_from(report, past.run)
+    if entry.measures:
+        append(file, [entry])
+    else:
+        print(f"{file}: nothing was added, for nothing was measured", file=sys.stderr)
+
+
+def _bisect(arguments: argparse.Namespace, config: Config) -> int:
+    """Prints the commits to try."""
+    branch = run_context(arguments, arguments.history).branch
+    entries = [e for e in read_history(arguments.history).entries if e.check == config.name and e.branch == branch]
+    if not entries:
+        raise ConfigError("", f"{arguments.history} has no run of {config.name} on {branch or 'no branch'}")
+    print(bisection_text(arguments.history, entries, arguments.files, commits_of("HEAD")))
+    return 0
+
+
+def _report(arguments: argparse.Namespace, config: Config, past: Past | None) -> Report:
     from app.check.run import check_config
 
     files = [Path(file) for file in arguments.files]
@@ -148,7 +194,7 @@ def _report(arguments: argparse.Namespace, config: Config) -> Report:
                 "thresholds": asdict(thresholds_in_force()),
                 "archives": [str(record_store.user_folder()), str(record_store.FOLDER)],
             }
-            return check_config(config, request, folder=file.parent, on_progress=_show_progress)
+            return check_config(config, request, folder=file.parent, on_progress=_show_progress, past=past)
     except ConfigError as error:
         with file.open(encoding="utf-8") as opened:
             line = line_of(opened.read(MAX_CHARS), error.key)

@@ -40,11 +40,11 @@ def all_series(
     entries: Sequence[Entry], sensitivity: Sensitivity = USUAL, commits: Sequence[str] = ()
 ) -> list[Series]:  # fmt: skip
     """Every series of these runs, see `series_of`."""
-    return [series_of(entries, key, sensitivity, commits) for key in keys(entries)]
+    return [series_of(key, entries, sensitivity, commits) for key in keys(entries)]
 
 
 def series_of(
-    entries: Sequence[Entry], key: SeriesKey, sensitivity: Sensitivity = USUAL, commits: Sequence[str] = ()
+    key: SeriesKey, entries: Sequence[Entry], sensitivity: Sensitivity = USUAL, commits: Sequence[str] = ()
 ) -> Series:  # fmt: skip
     """The runs of one key, as `in_order` has them, with their changes. commits: oldest first, as git has them."""
     runs = [(entry, measure) for entry in in_order(entries, commits) if (measure := _measure(entry, key)) is not None]

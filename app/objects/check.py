@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from app.objects.common import Error, Progress, Range, State, Versions
+from app.objects.history import HistoryMeasure
 from app.objects.trace import Action, ComparedStep
 
 CheckEvidence = Literal["predicted", "recorded", "measured"]
@@ -82,7 +83,8 @@ class Subject(TypedDict):
     """What was checked. id: of a trace or region that is kept here; error: why it could not be read.
 
     kind: a kernel is the repository's own, of a check on the command line; a server takes none. actions: what to do
-    about a trace's step, as the trace itself has them.
+    about a trace's step, as the trace itself has them. measures, method: what a history keeps of it, and how a trace
+    was recorded, as far as it tells; reports of before had neither.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Subject(TypedDict):
     regions: int
     actions: list[Action]
     error: str
+    measures: NotRequired[list[HistoryMeasure]]
+    method: NotRequired[str]
 
 
 class Baseline(Subject):

@@ -81,7 +81,7 @@ def confusion(pairs: Sequence[Pair], seeds: Sequence[int]) -> dict[str, dict[str
                 rng = np.random.default_rng([seed, number, len(name)])
                 at = int(rng.integers(20, 60))
                 runs = runs_of(planted, at, pair, rng)
-                changes = series_of(runs, keys(runs)[0]).changes
+                changes = series_of(keys(runs)[0], runs).changes
                 near = [change for change in changes if abs(_number(change) - at) <= NEAR_RUNS]
                 told[" and ".join(change.cause for change in near) or "no change"] += 1
                 apart += any(change.tell_apart for change in near)

@@ -168,7 +168,7 @@ def record(seeds: int) -> dict[str, object]:
         },
         "detection": detection(judged, numbers, models),
         "with_outliers": detection(judged, numbers[:1], models[:1], outliers=True),
-        "causes": confusion(judged, numbers),
+        "causes": confusion(judged, numbers[:2]),
     }  # fmt: skip
 
 

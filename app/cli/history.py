@@ -1,0 +1,154 @@
+"""tritonworthy history: what checks measured run after run, what changed and why.
+
+Exit status: 0 the series were printed; 1 the file is no history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from app.check.safe import visible
+from app.cli.inputs import InputError
+from app.cli.options import given_path
+from app.cli.run_context import commits_of
+from app.cli.streams import json_text
+from app.history.bisection import bisection_order
+from app.history.jsonl import BadLine, History, read
+from app.history.model import Change, Entry, Series
+from app.history.to_json import series_json
+from app.history.wording import commit_name
+from app.units import digits, duration, factor
+
+MAX_BAD_LINES = 5
+WIDTH = 2000
+
+
+def add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Hook `history` into the command line."""
+    about = "the series of a history file that checks appended to: what changed, at which commit, and why"
+    history = commands.add_parser("history", help=about, description=about[0].upper() + about[1:] + ".")
+    history.add_argument("file", type=given_path, metavar="FILE", help="the file of `check --history FILE --append`")
+    history.add_argument("--check", metavar="PATTERN", default="*", help="checks of these names alone")
+    history.add_argument("--branch", metavar="PATTERN", default="*", help="branches of these names alone")
+    history.add_argument("--subject", metavar="PATTERN", default="*", help="traces and regions of these names alone")
+    history.add_argument("--json", action="store_true", help="print the API's objects")
+    history.set_defaults(run=_history)
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    from app.history.changes import all_series
+
+    history = read_history(arguments.file)
+    if not arguments.file.exists():
+        raise InputError(f"{arguments.file}: there is no such file: `tritonworthy check --history` writes it")
+    if history.bad_lines and not history.entries:
+        raise InputError(f"{arguments.file}: no line of it is a run of a check")
+    series = [
+        one for one in all_series(history.entries, commits=commits_of("HEAD"))
+        if fnmatchcase(one.key.check, arguments.check) and fnmatchcase(one.key.branch, arguments.branch)
+        and fnmatchcase(one.key.subject, arguments.subject)
+    ]  # fmt: skip
+    if arguments.json:
+        print(json_text({"items": [series_json(one) for one in series]}))
+    else:
+        print("\n\n".join(_text(one) for one in series) or "no run of these names")
+    return 0
+
+
+def read_history(path: Path) -> History:
+    """The file, its bad lines named on stderr."""
+    history = read(path)
+    for bad in history.bad_lines[:MAX_BAD_LINES]:
+        print(_bad_line(path, bad), file=sys.stderr)
+    if (more := len(history.bad_lines) - MAX_BAD_LINES) > 0:
+        print(f"{path}: {more} more lines are left out", file=sys.stderr)
+    return history
+
+
+def _bad_line(path: Path, bad: BadLine) -> str:
+    return visible(f"{path}:{bad.number}: left out: {bad.problem}", WIDTH)
+
+
+def _text(series: Series) -> str:
+    key, last = series.key, series.points[-1]
+    head = f"{key.subject}, {key.metric} ({key.check}, {key.branch or 'no branch'})"
+    now = f"{len(series.points)} {'run' if len(series.points) == 1 else 'runs'}, now {_value(last.value, series.unit)}"
+    if last.low is not None and last.high is not None and last.high > last.low:
+        now += f"; runs of this level lie within {_value(last.low, series.unit)} and {_value(last.high, series.unit)}"
+    lines = [f"{head}: {now}", *(f"  {line}" for change in series.changes for line in change_lines(change))]
+    if not series.changes:
+        lines.append("  no change beyond what runs differ by themselves")
+    return "\n".join(visible_line(line) for line in lines)
+
+
+def visible_line(line: str) -> str:
+    """One line of output, with the spaces it begins with."""
+    return line[: len(line) - len(line.lstrip())] + visible(line.lstrip(), WIDTH)
+
+
+def change_lines(change: Change) -> list[str]:
+    """A change as text: what, when and how sure; then what tells its causes apart."""
+    ratio = change.ratio
+    lines = [
+        f"{change.after.at[:10]} {change.cause}: {change.because} ({factor(ratio['low'])} to {factor(ratio['high'])},"
+        f" confidence {_confidence(change.confidence)})"
+    ]
+    if len(change.commits_between) > 1:
+        lines.append(f"  {len(change.commits_between)} commits may be it: tritonworthy check --bisect says what to try")
+    if change.tell_apart:
+        lines.append(f"  to tell them apart: {change.tell_apart}")
+    return lines
+
+
+def _confidence(confidence: float) -> str:
+    return f"{confidence:.4%}" if confidence < 0.999999 else "over 99.9999%"
+
+
+def _value(value: float, unit: str) -> str:
+    return duration(value) if unit == "µs" else f"{digits(value)} {unit}"
+
+
+# ---------------------------------------------------------------------------------------------------------- bisection
+
+
+def bisection_text(file: Path, entries: Sequence[Entry], traces: Sequence[str], commits: Sequence[str]) -> str:
+    """For the last regression of each series the commits to try, and how. traces: as the command line names them."""
+    from app.history.changes import all_series
+
+    wanted: dict[tuple[str, str], tuple[Change, list[str]]] = {}
+    for series in all_series(entries, commits=commits):
+        regressions = [change for change in series.changes if change.cause == "regression"]
+        if regressions:
+            change = regressions[-1]
+            bad = change.commits_between[-1] if change.commits_between else change.after.commit
+            names = wanted.setdefault((change.before.commit, bad), (change, []))[1]
+            names.append(f"{series.key.subject}, {series.key.metric}")
+    if not wanted:
+        return "the history shows no regression: there is nothing to bisect"
+    measured = {entry.commit for entry in entries if not entry.dirty}
+    return "\n\n".join(
+        _bisection(file, change, names, measured, traces, commits) for change, names in wanted.values()
+    )  # fmt: skip
+
+
+def _bisection(
+    file: Path, change: Change, names: Sequence[str], measured: set[str], traces: Sequence[str], commits: Sequence[str]
+) -> str:  # fmt: skip
+    lines = [f"{'; '.join(names)}: {change.because}"]
+    bad = change.commits_between[-1] if change.commits_between else change.after.commit
+    lines.append(f"  last good {change.before.commit or commit_name(change.before)}, first bad {bad}")
+    command = f"tritonworthy check {' '.join(traces) or 'TRACE'} --history {file} --append"
+    order = bisection_order(change.commits_between, measured)
+    if order:
+        lines.append(f"  {len(order)} {'commit' if len(order) == 1 else 'commits'} to try, in this order, until one"
+                     " is bad and the one before it good; after each, --bisect again says which are left:")  # fmt: skip
+        lines += [f"    git checkout {commit}, record the trace again, {command}" for commit in order]
+    elif bad in commits and change.before.commit in commits:
+        lines.append(f"  no commit is left between them: it is {bad}")
+    else:
+        lines.append(f"  git does not have both here: try what lies between, each with {command}")
+    return "\n".join(visible_line(line) for line in lines)
