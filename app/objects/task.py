@@ -105,10 +105,15 @@ class CheckSource(TypedDict, total=False):
 
 
 class CheckHistory(TypedDict):
-    """Of which commit a check is, where what it measures is to be kept in the history."""
+    """Of which commit a check is, where what it measures is to be kept in the history.
+
+    software: versions that the trace was recorded with; method: how it was recorded, "" where nothing is said of it.
+    """
 
     commit: str
     branch: str
+    software: Versions
+    method: str
 
 
 class CheckTask(AnyTask, total=False):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -11,6 +13,7 @@ from app.history.changes import series_of
 from app.history.jsonl import LineError, checked, merged, parse_line
 from app.history.model import Entry, Series, SeriesKey
 from app.history.to_json import change_json, entry_json, entry_of, run_json, series_json
+from app.lru_cache import Recent
 from app.objects.common import Page
 from app.objects.history import (
     HistoryAppended,
@@ -18,6 +21,7 @@ from app.objects.history import (
     HistoryChange,
     HistoryDetail,
     HistoryEntry,
+    HistorySeries,
     HistorySummary,
 )
 from app.objects.task import CheckHistory
@@ -34,29 +38,55 @@ MOST_RUNS = 1000
 MOST_BAD_LINES = 100
 """That an answer names."""
 
+_newest: Recent[tuple[HistoryChange, ...]] = Recent(2000)
+_series: Recent[HistorySeries] = Recent(8)
+"""By series and runs, what was found in them last: a run takes tens of milliseconds to look at."""
+
 ID_CHARS = 64
 MOST_SAMPLES = 2**53
 
 
 NAME_CHARS = 200
-"""Of a commit or a branch that is given with a check."""
+"""Of a name, a version or a method that is given with a check."""
 
+MOST_SOFTWARE = 32
 DEFAULT_BRANCH = "main"
 
 
-def read_history(*, wanted: bool, commit: str, branch: str) -> CheckHistory | None:
-    """Of which commit a check is, None where it is in no history; 422 for one without the other."""
-    commit, branch = commit.strip(), branch.strip()
+def read_history(
+    *, wanted: bool, commit: str, branch: str, software: Mapping[str, str] = MappingProxyType({}), method: str = ""
+) -> CheckHistory | None:
+    """Of which commit a check is, None where it is in no history; 422 for one without the other.
+
+    software, method: with what and how the trace was recorded, where somebody says so.
+    """
+    commit, branch, method = commit.strip(), branch.strip(), method.strip()
     if not wanted:
-        if commit or branch:
-            detail = "`commit` and `branch` go with `history`: true, which keeps what is measured."
+        if commit or branch or software or method:
+            detail = (
+                "`commit`, `branch`, `software` and `method` go with `history`: true, which keeps what is measured."
+            )
             raise Problem(422, "invalid-request", "", detail)
         return None
     if not commit:
         raise Problem(422, "invalid-request", "", "A history needs `commit`: which one was measured.")
-    if max(len(commit), len(branch)) > NAME_CHARS:
-        raise Problem(422, "invalid-request", "", f"A commit and a branch have at most {NAME_CHARS} characters.")
-    return {"commit": commit, "branch": branch or DEFAULT_BRANCH}
+    longest = max(map(len, (commit, branch, method, *software, *software.values())))
+    if longest > NAME_CHARS or len(software) > MOST_SOFTWARE:
+        detail = f"A name has at most {NAME_CHARS} characters, and there are at most {MOST_SOFTWARE} versions."
+        raise Problem(422, "invalid-request", "", detail)
+    return {"commit": commit, "branch": branch or DEFAULT_BRANCH, "software": dict(software), "method": method}
+
+
+def read_software(text: str) -> dict[str, str]:
+    """Versions of a form's field: "torch=2.14.0, triton=3.7.1"; 422 for what has none."""
+    versions = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, version = (half.strip() for half in part.partition("="))
+        if not (name and version):
+            detail = "`software` is NAME=VERSION, separated by commas, such as torch=2.14.0, triton=3.7.1."
+            raise Problem(422, "invalid-request", "", detail)
+        versions[name] = version
+    return versions
 
 
 class _Sent(msgspec.Struct, forbid_unknown_fields=True):
@@ -121,7 +151,7 @@ def find_series(state: ServerState, series_id: str, *, device: str = "", runs: i
     stored = check_history.runs_of(database, [series], min(runs, MOST_RUNS), device)[series.id]
     branches = check_history.siblings(database, series.key, series.unit)
     return {
-        **series_json(analyze(series, stored)),
+        **_series.of(_of_runs(series, stored), lambda: series_json(analyze(series, stored))),
         "id": series.id,
         "runs": series.runs,
         "checks": {run.entry["id"]: run.check_id for run in stored if run.check_id},
@@ -143,10 +173,21 @@ def analyze(series: StoredSeries, runs: Sequence[StoredRun]) -> Series:
     return series_of(key=SeriesKey(key["check"], key["branch"], key["subject"], key["metric"]), entries=entries)
 
 
-def newest_change(series: Series) -> HistoryChange | None:
-    """The last change that is more than noise."""
-    real = [change for change in series.changes if change.cause != "noise"]
-    return change_json(real[-1]) if real else None
+def _newest_change(series: StoredSeries, runs: Sequence[StoredRun]) -> HistoryChange | None:
+    """The last change that is more than noise; looked for once for the same runs."""
+
+    def look() -> tuple[HistoryChange, ...]:
+        real = [change for change in analyze(series, runs).changes if change.cause != "noise"]
+        return tuple(change_json(change) for change in real[-1:])
+
+    changes = _newest.of(_of_runs(series, runs), look)
+    return changes[0] if changes else None
+
+
+def _of_runs(series: StoredSeries, runs: Sequence[StoredRun]) -> str:
+    """The same for the same runs of a series, in any process."""
+    ids = "\n".join(run.entry["id"] for run in runs)
+    return f"{series.id} {hashlib.sha256(ids.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def _summary(series: StoredSeries, runs: Sequence[StoredRun]) -> HistorySummary:
@@ -157,7 +198,7 @@ def _summary(series: StoredSeries, runs: Sequence[StoredRun]) -> HistorySummary:
         "runs": series.runs,
         "recent": [run.measure["value"] for run in runs],
         "newest": run_json(entry_of(runs[-1].entry)),
-        "change": newest_change(analyze(series, runs)),
+        "change": _newest_change(series, runs),
     }
 
 

@@ -19,7 +19,7 @@ from app.objects.job import Job
 from app.objects.task import CheckHistory, CheckSource, CheckTask
 from app.requests import regions as submit
 from app.requests import request_fingerprint, uploads
-from app.requests.check_history import read_history
+from app.requests.check_history import read_history, read_software
 from app.requests.state import ServerState
 from app.requests.uploads import Form, Received, Upload
 from app.settings import Settings
@@ -29,7 +29,8 @@ from profiler.hardware import find_device
 
 CONFIG_BYTES = 64 * 1024
 FILE = "tritonworthy.toml"
-FORM = Form(companions=("baseline", "config"), texts=("config", "history", "commit", "branch"), text_bytes=CONFIG_BYTES)
+HISTORY = ("history", "commit", "branch", "software", "method")
+FORM = Form(companions=("baseline", "config"), texts=("config", *HISTORY), text_bytes=CONFIG_BYTES)
 
 
 def read_config(data: Mapping[str, object] | str, file: str = "config") -> Config:
@@ -68,6 +69,8 @@ def _submit_files(state: ServerState, received: Received) -> tuple[Job, bool]:
         wanted=_switch(received.fields.get("history", "")),
         commit=received.fields.get("commit", ""),
         branch=received.fields.get("branch", ""),
+        software=read_software(received.fields.get("software", "")),
+        method=received.fields.get("method", ""),
     )
     sources = [_source(state, config, upload) for upload in received.traces]
     baseline = received.companions.get("baseline")

@@ -50,7 +50,7 @@ def sample_runs(count: int = 24) -> list[Json]:
             },
             "measures": [
                 {
-                    "subject": "step", "metric": "time", "unit": "us", "samples": 10, "spread": 0.004,
+                    "subject": "step", "metric": "time", "unit": "µs", "samples": 10, "spread": 0.004,
                     "value": 4000.0 * (1.08 if n >= 2 * count // 3 else 1.0) * (1 + 0.003 * ((n * 37) % 7 - 3) / 3),
                 }
             ],

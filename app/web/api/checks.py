@@ -64,6 +64,11 @@ BODY = {
                         },
                         "commit": {**NAME, "description": "The commit that was measured."},
                         "branch": {**NAME, "description": "Its branch; `main` without."},
+                        "software": {
+                            "type": "string",
+                            "description": "Versions that it was recorded with: torch=2.14.0, triton=3.7.1.",
+                        },
+                        "method": {**NAME, "description": "How it was recorded: what changes times apart from code."},
                     },
                 }
             },
@@ -123,8 +128,11 @@ async def _read(request: Request) -> dict[str, Any]:
         faults = error.errors(include_url=False, include_input=False, include_context=False)
         raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in faults]) from None
     config = {key: value for key in ("check", "assertions") if (value := getattr(body, key)) is not None}
-    history = read_history(wanted=body.history, commit=body.commit or "", branch=body.branch or "")
-    other = {"check", "assertions", "history", "commit", "branch"}
+    history = read_history(
+        wanted=body.history, commit=body.commit or "", branch=body.branch or "", software=body.software,
+        method=body.method or "",
+    )  # fmt: skip
+    other = {"check", "assertions", *submit_check.HISTORY}
     return {**body.model_dump(exclude=other), "config": config, "history": history}
 
 

@@ -136,3 +136,7 @@ class CheckRequest(Request):
     ] = False
     commit: Annotated[Name | None, Field(description="The commit that was measured.")] = None
     branch: Annotated[Name | None, Field(description="Its branch; `main` without.")] = None
+    software: Annotated[
+        dict[Name, Name], Field(default_factory=dict, max_length=32, description="Versions that it was recorded with.")
+    ]
+    method: Annotated[Name | None, Field(description="How it was recorded: what changes times apart from code.")] = None

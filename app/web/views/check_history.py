@@ -36,6 +36,8 @@ TABLE_RUNS = 50
 COMMIT_CHARS, GLANCE_CHARS = 10, 8
 """Of a commit, in a sentence and at a glance, where it is large."""
 
+TIME_UNITS = ("µs", "us")
+
 CAUSES: Mapping[HistoryCause, tuple[str, str]] = {
     "regression": ("the commit", "bad"),
     "improvement": ("the commit", "good"),
@@ -122,7 +124,7 @@ class SeriesPage(TypedDict):
 
 def quantity(value: float, unit: str) -> str:
     """A value in its unit, as people read it."""
-    if unit == "us":
+    if unit in TIME_UNITS:
         return duration(value)
     if unit == "bytes":
         return amount(value)
@@ -233,9 +235,13 @@ def _percent(ratio: float) -> str:
     return f"{'+' if change > 0 else '−' if change < 0 else ''}{abs(change):.1f} %"
 
 
+def _confidence(change: HistoryChange) -> str:
+    return "over 99.99 %" if change["confidence"] > 0.9999 else f"{change['confidence'] * 100:.4g} %"
+
+
 def _direction(change: HistoryChange, unit: str) -> str:
     more = change["ratio"]["mid"] > 1
-    if unit == "us":
+    if unit in TIME_UNITS:
         return "slower" if more else "faster"
     return "more" if more else "less"
 
@@ -287,11 +293,16 @@ def _glances(series: HistoryDetail, newest: HistoryChange | None) -> list[tuple[
         ids = [point["run"]["id"] for point in series["points"]]
         after = len(ids) - ids.index(newest["after"]["id"])
         commits = newest["commits_between"]
+        one_of = f"one of {len(commits)}" if len(commits) > 1 else ""
         glances += [
             ("Last change", _percent(ratio["mid"]), f"{_percent(ratio['low'])} to {_percent(ratio['high'])}"),
             ("When", newest["after"]["at"][:10], f"{count(after, 'run')} since"),
-            ("Since commit", newest["after"]["commit"][:GLANCE_CHARS] or MISSING, f"one of {len(commits)}" if len(commits) > 1 else ""),
-            ("Cause", CAUSES[newest["cause"]][0], f"confidence {newest['confidence'] * 100:.4g} %"),
+            (
+                "Since commit",
+                newest["after"]["commit"][:GLANCE_CHARS] or MISSING,
+                f"one of {len(commits)}" if len(commits) > 1 else "",
+            ),
+            ("Cause", CAUSES[newest["cause"]][0], f"confidence {_confidence(newest)}"),
         ]
     device = last["run"]["environment"]["device"] or MISSING
     return [*glances, ("Runs", plain(series["runs"]), f"the newest on {device}")]
@@ -311,7 +322,7 @@ def _point_label(point: HistoryPoint, unit: str) -> str:
 
 def _axis(points: Sequence[HistoryPoint], series: HistoryDetail) -> Axis:
     unit = series["unit"]
-    if unit != "us":
+    if unit not in TIME_UNITS:
         return Axis(f"{series['key']['metric']}{f', {unit}' if unit else ''}", 1.0)
     most = max((point["value"] for point in points), default=1.0)
     name, scale = next(
@@ -335,7 +346,7 @@ def _change_row(change: HistoryChange) -> ChangeRow:
         "commits": [commit[:COMMIT_CHARS] for commit in change["commits_between"]],
         "because": change["because"],
         "tell_apart": change["tell_apart"],
-        "confidence": f"{change['confidence'] * 100:.4g} %",
+        "confidence": _confidence(change),
     }
 
 

@@ -25,7 +25,7 @@ def entry(number: int, *, branch: str = "main", device: str = "H200", **values: 
         "at": f"2026-11-{1 + number // 24:02}T{number % 24:02}:00:00.000000Z", "branch": branch, "parents": [],
         "dirty": False, "environment": {"device": device, "software": {"torch": "2.13.0"}, "method": ""},
         "measures": [
-            {"subject": subject, "metric": "time", "unit": "us", "value": value, "samples": 5, "spread": 0.01}
+            {"subject": subject, "metric": "time", "unit": "µs", "value": value, "samples": 5, "spread": 0.01}
             for subject, value in measured.items()
         ],
     }  # fmt: skip
@@ -47,7 +47,7 @@ def count(database: Database) -> tuple[int, int, int]:
 
 
 def values(database: Database, key: HistoryKey = STEP, most: int = 100, device: str = "") -> list[float]:
-    series = check_history.one_series(database, check_history.series_id(key, "us"))
+    series = check_history.one_series(database, check_history.series_id(key, "µs"))
     assert series is not None
     return [run.measure["value"] for run in check_history.runs_of(database, [series], most, device)[series.id]]
 
@@ -70,8 +70,8 @@ def test_a_run_is_read_back_as_it_was_but_for_other_series_measures(database: Da
     sent = entry(7, step=5.0, **{"RMSNorm é": 2.5})
     check_history.append(database, [sent])
     key: HistoryKey = {**STEP, "subject": "RMSNorm é"}
-    series = check_history.one_series(database, check_history.series_id(key, "us"))
-    assert series is not None and (series.key, series.unit, series.runs) == (key, "us", 1)
+    series = check_history.one_series(database, check_history.series_id(key, "µs"))
+    assert series is not None and (series.key, series.unit, series.runs) == (key, "µs", 1)
     (run,) = check_history.runs_of(database, [series], 10)[series.id]
     assert run.entry == {**sent, "measures": []}
     assert run.measure == sent["measures"][1]
@@ -84,7 +84,7 @@ def test_another_unit_is_another_series(database: Database) -> None:
     check_history.append(database, [entry(0), other])
     assert values(database) == [1000.0]
     assert is_id(check_history.series_id(STEP, "ms"))
-    assert check_history.series_id(STEP, "ms") != check_history.series_id(STEP, "us")
+    assert check_history.series_id(STEP, "ms") != check_history.series_id(STEP, "µs")
 
 
 def test_lists_are_narrowed_and_cut_into_pages(database: Database) -> None:
@@ -109,7 +109,7 @@ def test_lists_are_narrowed_and_cut_into_pages(database: Database) -> None:
     names = check_history.names(database)
     assert (names.checks, names.branches, names.devices) == (["nightly"], ["main", "topic"], ["A100", "H200"])
     assert check_history.names(database, whole["items"][0].id).devices == ["A100"]
-    assert [s.key["branch"] for s in check_history.siblings(database, STEP, "us")] == ["main", "topic"]
+    assert [s.key["branch"] for s in check_history.siblings(database, STEP, "µs")] == ["main", "topic"]
 
 
 def test_a_series_is_narrowed_to_a_device(database: Database) -> None:
@@ -122,12 +122,12 @@ def test_a_series_is_narrowed_to_a_device(database: Database) -> None:
 
 def test_a_deleted_series_takes_the_runs_that_are_in_no_other(database: Database) -> None:
     check_history.append(database, [entry(0, step=1.0, other=2.0), entry(1)])
-    step = check_history.series_id(STEP, "us")
+    step = check_history.series_id(STEP, "µs")
     assert check_history.delete_series(database, step)
     assert count(database) == (1, 1, 1)
     assert not check_history.delete_series(database, step)
     assert check_history.one_series(database, step) is None
-    assert check_history.delete_series(database, check_history.series_id({**STEP, "subject": "other"}, "us"))
+    assert check_history.delete_series(database, check_history.series_id({**STEP, "subject": "other"}, "µs"))
     assert count(database) == (0, 0, 0)
 
 
@@ -149,7 +149,7 @@ def test_a_check_that_is_removed_leaves_its_run(database: Database) -> None:
         connection.execute(checks.insert().values(made))
         assert check_history.append_one(connection, entry(0), "c" * 26)
         assert check_history.append_one(connection, entry(1), "d" * 26)  # which is gone already
-    step = check_history.series_id(STEP, "us")
+    step = check_history.series_id(STEP, "µs")
     assert check_history.series_of_check(database, "c" * 26) == step
     assert check_history.series_of_check(database, "d" * 26) is None
     with database.write() as connection:
