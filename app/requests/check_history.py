@@ -45,7 +45,6 @@ _series: Recent[HistorySeries] = Recent(8)
 ID_CHARS = 64
 MOST_SAMPLES = 2**53
 
-
 NAME_CHARS = 200
 """Of a name, a version or a method that is given with a check."""
 
@@ -63,9 +62,7 @@ def read_history(
     commit, branch, method = commit.strip(), branch.strip(), method.strip()
     if not wanted:
         if commit or branch or software or method:
-            detail = (
-                "`commit`, `branch`, `software` and `method` go with `history`: true, which keeps what is measured."
-            )
+            detail = "`commit`, `branch`, `software` and `method` go with `history`: true, which keeps the run."
             raise Problem(422, "invalid-request", "", detail)
         return None
     if not commit:

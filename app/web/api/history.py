@@ -15,7 +15,7 @@ from app.requests import check_history
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED, chunks
 from app.storage.check_history import Narrowed
-from app.web.api.responses import After, Limit, answer, answer_page, errors, is_json
+from app.web.api.responses import After, answer, answer_page, errors, is_json
 from app.web.server.access import Access, declare
 
 BODY_BYTES = 16 * 1024 * 1024
@@ -57,6 +57,7 @@ BODY = {
 }
 
 NAME_CHARS = 500
+SeriesLimit = Annotated[int, Query(ge=1, le=50, description="Most series of one page.")]
 Filter = Annotated[str, Query(max_length=NAME_CHARS)]
 
 router = APIRouter(prefix="/api/v1/history", tags=["checks"])
@@ -100,9 +101,9 @@ async def append(request: Request) -> Response:
 
 
 @router.get("", responses={200: {"model": HistoryList}, **errors(422)})
-@declare(Access.READ)
+@declare(Access.COMPUTE)
 def series_list(
-    request: Request, limit: Limit = 50, after: After = None, check: Filter = "", branch: Filter = "",
+    request: Request, limit: SeriesLimit = 20, after: After = None, check: Filter = "", branch: Filter = "",
     device: Filter = "",
 ) -> Response:  # fmt: skip
     """Series, the one whose run came last first, each with its newest values and the last change among them."""
@@ -111,7 +112,7 @@ def series_list(
 
 
 @router.get("/{series_id}", responses={200: {"model": HistoryDetail}, **errors(404, 422)})
-@declare(Access.READ)
+@declare(Access.COMPUTE)
 def series(
     request: Request,
     series_id: str,

@@ -27,14 +27,14 @@ from app.web.views.check_history import CSV_HEADER, csv_rows, series_page, serie
 
 router = APIRouter(include_in_schema=False)
 
-ROWS = 50
+ROWS = 20
 Name = Annotated[str, Query(max_length=500)]
 
 VERDICTS = {"bad": "failed", "good": "passed"}
 """Class of a change's colour -> of the card that tells it."""
 
 
-@page_and_json(router, "/checks/history", Access.READ)
+@page_and_json(router, "/checks/history", Access.COMPUTE)
 def series_list(
     request: Request, check: Name = "", branch: Name = "", device: Name = "", after: After = None
 ) -> Response:
@@ -57,13 +57,13 @@ def series_list(
 
 
 @router.get("/checks/history/{series_id}.csv")
-@declare(Access.READ)
+@declare(Access.COMPUTE)
 def series_csv(request: Request, series_id: str, device: Name = "") -> Response:
     """Every run that is read, as a spreadsheet's rows."""
     return csv_response("tritonworthy-series", CSV_HEADER, csv_rows(_find_series(request, series_id, device)))
 
 
-@page_and_json(router, "/checks/history/{series_id}", Access.READ)
+@page_and_json(router, "/checks/history/{series_id}", Access.COMPUTE)
 def series(request: Request, series_id: str, device: Name = "", *, on: Name = "") -> Response:
     """One series: did it get slower, when, since which commit, and why. on: the series of another branch instead."""
     if is_id(on) and on != series_id:

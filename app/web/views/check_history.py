@@ -297,11 +297,7 @@ def _glances(series: HistoryDetail, newest: HistoryChange | None) -> list[tuple[
         glances += [
             ("Last change", _percent(ratio["mid"]), f"{_percent(ratio['low'])} to {_percent(ratio['high'])}"),
             ("When", newest["after"]["at"][:10], f"{count(after, 'run')} since"),
-            (
-                "Since commit",
-                newest["after"]["commit"][:GLANCE_CHARS] or MISSING,
-                f"one of {len(commits)}" if len(commits) > 1 else "",
-            ),
+            ("Since commit", newest["after"]["commit"][:GLANCE_CHARS] or MISSING, one_of),
             ("Cause", CAUSES[newest["cause"]][0], f"confidence {_confidence(newest)}"),
         ]
     device = last["run"]["environment"]["device"] or MISSING
