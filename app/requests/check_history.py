@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -183,8 +184,8 @@ def _newest_change(series: StoredSeries, runs: Sequence[StoredRun]) -> HistoryCh
 
 def _of_runs(series: StoredSeries, runs: Sequence[StoredRun]) -> str:
     """The same for the same runs of a series, in any process."""
-    ids = "\n".join(run.entry["id"] for run in runs)
-    return f"{series.id} {hashlib.sha256(ids.encode('utf-8', 'replace')).hexdigest()}"
+    told = json.dumps([(run.entry, run.measure) for run in runs], sort_keys=True)
+    return f"{series.id} {hashlib.sha256(told.encode()).hexdigest()}"
 
 
 def _summary(series: StoredSeries, runs: Sequence[StoredRun]) -> HistorySummary:

@@ -199,14 +199,14 @@ def environment_changes(points: Sequence[HistoryPoint]) -> list[Boundary]:
     for place, (before, after) in enumerate(itertools.pairwise(points), 1):
         if before["segment"] != after["segment"]:
             words = describe_environment_change(before["run"]["environment"], after["run"]["environment"])
-            boundaries.append(Boundary(place, after["run"]["at"], _letter(len(boundaries)), words))
+            boundaries.append(Boundary(place, after["run"]["at"], letter(len(boundaries)), words))
     return boundaries
 
 
-def _letter(number: int) -> str:
+def letter(number: int) -> str:
     """A to Z, then AA, AB, ..."""
     rest, at = divmod(number, len(string.ascii_uppercase))
-    return (_letter(rest - 1) if rest else "") + string.ascii_uppercase[at]
+    return (letter(rest - 1) if rest else "") + string.ascii_uppercase[at]
 
 
 def describe_environment_change(before: HistoryEnvironment, after: HistoryEnvironment) -> str:
