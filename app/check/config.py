@@ -102,7 +102,7 @@ class Assertion:
     metric: str = "*"  # glob on what a history keeps
     min_increase: float = 0.02
     confidence: float = 0.9999  # of one run, that what it shows is no chance
-    min_runs: float = 5  # of one environment, this one counted
+    min_runs: float = 5  # of one environment, before this one
     candidate: str = ""
     over: str = ""  # "" is the fastest of the others
 

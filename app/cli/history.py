@@ -21,7 +21,8 @@ from app.history.jsonl import BadLine, History, read
 from app.history.model import Change, Entry, Series
 from app.history.to_json import series_json
 from app.history.wording import commit_name
-from app.units import digits, duration, factor
+from app.units import digits, duration
+from app.units import ratio as ratio_text
 
 MAX_BAD_LINES = 5
 WIDTH = 2000
@@ -93,10 +94,9 @@ def visible_line(line: str) -> str:
 def change_lines(change: Change) -> list[str]:
     """A change as text: what, when and how sure; then what tells its causes apart."""
     ratio = change.ratio
-    lines = [
-        f"{change.after.at[:10]} {change.cause}: {change.because} ({factor(ratio['low'])} to {factor(ratio['high'])},"
-        f" confidence {_confidence(change.confidence)})"
-    ]
+    times = f"{ratio_text(ratio['low'])} to {ratio_text(ratio['high'])} times"
+    sure = f"confidence {_confidence(change.confidence)}"
+    lines = [f"{change.after.at[:10]} {change.cause}: {change.because} ({times}, {sure})"]
     if len(change.commits_between) > 1:
         lines.append(f"  {len(change.commits_between)} commits may be it: tritonworthy check --bisect says what to try")
     if change.tell_apart:

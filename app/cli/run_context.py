@@ -93,7 +93,7 @@ def git(*arguments: str) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return answer.stdout.strip()
+    return answer.stdout.rstrip("\n")
 
 
 def _is_dirty(history: Path) -> bool:

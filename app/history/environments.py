@@ -23,7 +23,7 @@ def differences(before: Environment, after: Environment) -> dict[Cause, str]:
         if _differ(version, after.software.get(name, ""))
     ]
     if upgraded:
-        changed["software"] = ", ".join(upgraded)
+        changed["software"] = f"with {', '.join(upgraded)}"
     return changed
 
 

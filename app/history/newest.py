@@ -53,9 +53,8 @@ def _judge(
         return Newest(measure, change, "" if having else "the history has no run of it yet")
     numbers = groups([e.environment for e in having] + [newest.environment])
     count = numbers[:-1].count(numbers[-1])
-    exact = measure.unit in EXACT_UNITS
-    if count < (1 if exact else sensitivity.min_runs - 1):
-        least = 1 if exact else sensitivity.min_runs - 1
+    least = 1 if measure.unit in EXACT_UNITS else sensitivity.min_runs
+    if count < least:
         return Newest(measure, None, f"the history has {count} earlier runs in this environment of the {least} needed")
     return Newest(measure, None)
 

@@ -36,7 +36,7 @@ LIKELY = 3.84
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
     """When a difference is told. confidence: per run, that one that is told is no chance; min_change: least difference
-    of levels, as a share; min_runs: of an environment, before anything is told of it."""
+    of levels, as a share; min_runs: of an environment, before a run of which anything is told."""
 
     confidence: float = 0.9999
     min_change: float = 0.005
@@ -108,10 +108,9 @@ def detect(
         tail, test = told
         first = run - tail + 1
         if tail > 1:
-            first = (
-                locate(logs[starts[-1] : run + 1], _pooled(logs[: run + 1], errors[: run + 1], starts, borrowed)).best
-                + starts[-1]
-            )
+            noise = _pooled(logs[: run + 1], errors[: run + 1], starts, borrowed)
+            first = starts[-1] + locate(logs[starts[-1] : run + 1], noise).best
+        if first < run:  # one run alone is no level yet
             before = logs[starts[-1] : first]
             residuals = np.concatenate([residuals, before - level_of(before)])[-MAX_RESIDUALS:]
             starts.append(first)

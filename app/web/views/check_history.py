@@ -55,7 +55,7 @@ CSV_HEADER = (
 
 
 class SeriesRow(TypedDict):
-    """A series in the list. verdict: its last change in words; since: the commit or environment it came with."""
+    """A series in the list. verdict: its last change in words; came_with: the commit or environment it came with."""
 
     id: str
     subject: str
@@ -66,7 +66,7 @@ class SeriesRow(TypedDict):
     trend: Markup
     newest: str
     verdict: str
-    since: str
+    came_with: str
     level: str
     runs: int
     when: str
@@ -84,7 +84,7 @@ class ChangeRow(TypedDict):
     after: str
     commits: list[str]
     because: str
-    tell_apart: str
+    command: str
     confidence: str
 
 
@@ -118,7 +118,7 @@ class SeriesPage(TypedDict):
     rows: list[RunRow]
     left_out: int
     earlier: str
-    tell_apart: str
+    command: str
     device: str
 
 
@@ -153,7 +153,7 @@ def _series_row(item: HistorySummary) -> SeriesRow:
         "trend": sparkline(item["recent"], label),
         "newest": newest,
         "verdict": _amount_in_words(change, unit) if change else "No change",
-        "since": f"{_since(change)}, {change['after']['at'][:10]}" if change else "",
+        "came_with": f"{_came_with(change)}, {change['after']['at'][:10]}" if change else "",
         "level": CAUSES[change["cause"]][1] if change else "",
         "runs": item["runs"],
         "when": format_time(item["newest"]["at"]),
@@ -188,7 +188,7 @@ def series_page(series: HistoryDetail, device: str = "") -> SeriesPage:
         "rows": [_run_row(point, series) for point in reversed(series["points"][-TABLE_RUNS:])],
         "left_out": max(0, series["runs"] - TABLE_RUNS),
         "earlier": _earlier_regression(changes, unit),
-        "tell_apart": newest["tell_apart"] if newest else "",
+        "command": newest["tell_apart"] if newest else "",
         "device": device,
     }
 
@@ -250,7 +250,7 @@ def _amount_in_words(change: HistoryChange, unit: str) -> str:
     return f"{abs(change['ratio']['mid'] - 1) * 100:.1f} % {_direction(change, unit)}"
 
 
-def _since(change: HistoryChange) -> str:
+def _came_with(change: HistoryChange) -> str:
     """What a change came with."""
     if change["cause"] in ("regression", "improvement"):
         return f"since {short_commit(change['after'])}"
@@ -279,7 +279,7 @@ def _earlier_regression(changes: Sequence[HistoryChange], unit: str) -> str:
     last = next((change for change in reversed(changes) if change["cause"] == "regression"), None)
     if last is None or last is changes[-1]:
         return ""
-    return f"Before that: {_amount_in_words(last, unit)} {_since(last)}, {last['after']['at'][:10]}"
+    return f"Before that: {_amount_in_words(last, unit)} {_came_with(last)}, {last['after']['at'][:10]}"
 
 
 def _glances(series: HistoryDetail, newest: HistoryChange | None) -> list[tuple[str, str, str]]:
@@ -341,7 +341,7 @@ def _change_row(change: HistoryChange) -> ChangeRow:
         "after": short_commit(change["after"]),
         "commits": [commit[:COMMIT_CHARS] for commit in change["commits_between"]],
         "because": change["because"],
-        "tell_apart": change["tell_apart"],
+        "command": change["tell_apart"],
         "confidence": _confidence(change),
     }
 

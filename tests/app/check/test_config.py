@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.check import regions, steps
+from app.check import history, regions, steps
 from app.check.config import CRITERIA, DEFAULTS, OPTIONS, REQUIRED, Assertion, ConfigError, from_mapping, read_toml
 from app.check.toml_keys import line_of
 
@@ -122,7 +122,7 @@ def test_whatever_json_comes_it_is_a_configuration_or_a_config_error(asserted: A
 
 
 def test_every_kind_of_assertion_is_carried_out_and_none_is_made_up() -> None:
-    assert set(OPTIONS) == set(regions.KINDS) | set(steps.KINDS)
+    assert set(OPTIONS) == {*regions.KINDS, *steps.KINDS, history.CHECK}
     assert set(REQUIRED) <= set(OPTIONS)
 
 

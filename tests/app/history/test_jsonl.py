@@ -1,0 +1,93 @@
+"""The file: whole lines whoever writes at once, bad ones named, branches merged, each run once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.history.jsonl import append, merged, parse, read, render
+from app.history.to_json import entry_id, entry_json, entry_of
+from tests.app.history.runs import run
+
+
+def test_what_was_appended_is_read_and_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "history.jsonl"
+    runs = [run(n, 1000.0 + n) for n in range(3)]
+    assert append(path, runs[:2]) == 2
+    assert append(path, runs) == 1
+    assert append(path, runs) == 0
+    assert read(path).entries == tuple(runs)
+    assert read(tmp_path / "none.jsonl").entries == ()
+    assert [entry_of(entry_json(entry)) for entry in runs] == runs
+
+
+def test_a_line_that_was_cut_keeps_its_place_and_the_next_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    append(path, [run(0, 1.0)])
+    path.write_bytes(path.read_bytes() + render([run(1, 1.0)])[:40])
+    append(path, [run(2, 1.0)])
+    history = read(path)
+    assert [entry.id for entry in history.entries] == ["run-main-0", "run-main-2"]
+    assert [(bad.number, bad.problem) for bad in history.bad_lines] == [(2, "not JSON, or cut off")]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"schema": 2}, "written as schema 2, which this version does not read: it reads 1"),
+        ({"measures": 3}, "no run of a check: Expected `array`, got `int` - at `$.measures`"),
+        ({"at": "yesterday"}, "`at` is an ISO 8601 time such as 2026-11-26T11:30:00Z"),
+        ({"id": ""}, "no run of a check: `id` and `check` are not empty"),
+        ({"commit": "x" * 501}, "a text is longer than 500 characters"),
+    ],
+)
+def test_a_bad_line_says_what_is_wrong_with_it(change: dict[str, object], problem: str) -> None:
+    line = json.dumps({**entry_json(run(0, 1.0)), **change}).encode()
+    assert [bad.problem for bad in parse(b"\n" + line).bad_lines] == [problem]
+    assert parse(b"\n" + line).bad_lines[0].number == 2
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_value_that_has_no_logarithm_is_refused(value: float) -> None:
+    (bad,) = parse(render([run(0, value)])).bad_lines
+    assert bad.problem == "step.json, step time: a value is above 0"
+
+
+@pytest.mark.parametrize("text", [b"[1]", b"null", b"1e999", b"\xff\xfe", b"[" * 100_000, b"{" + b" " * 1_000_001])
+def test_a_hostile_line_is_a_bad_line(text: bytes) -> None:
+    assert len(parse(text).bad_lines) == 1
+
+
+def test_lines_of_two_branches_merge_by_time(tmp_path: Path) -> None:
+    ours, theirs = [run(n, 1.0) for n in (0, 1, 4)], [run(n, 1.0) for n in (0, 2, 3)]
+    text = render(ours) + render(theirs)
+    assert [entry.id for entry in parse(text).entries] == [f"run-main-{n}" for n in range(5)]
+    assert merged(ours, theirs) == parse(text).entries
+
+
+def _append_some(path: Path, writer: int) -> None:
+    for number in range(20):
+        append(path, [run(100 * writer + number, 1.0)])
+
+
+def test_writers_at_once_lose_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_append_some, args=(path, writer)) for writer in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    history = read(path)
+    assert (len(history.entries), history.bad_lines) == (80, ())
+
+
+def test_an_id_is_of_what_was_measured() -> None:
+    one = run(0, 1.0)
+    assert entry_id(one) == entry_id(replace(one, id="other"))
+    assert entry_id(one) != entry_id(run(0, 1.1))
+    assert len(entry_id(one)) == 32
