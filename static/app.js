@@ -139,6 +139,14 @@
     every("details > summary", event.detail.fragment).forEach((summary) => {
       if (opened.includes(summary.textContent)) summary.parentElement.open = true;
     });
+    // A slider that the reader has moved stays where it is, and what stands under it is asked for anew.
+    const moved = every("input[type=range]", event.detail.target).filter((slider) => slider.value !== slider.defaultValue);
+    for (const { id, value } of moved) {
+      const come = event.detail.fragment.querySelector("#" + id);
+      if (!come || Number(value) > Number(come.max)) continue;
+      come.value = value;
+      window.setTimeout(() => come.dispatchEvent(new Event("input", { bubbles: true })));
+    }
   });
   reachable();
 })();

@@ -1,15 +1,18 @@
-"""Which of many regions the archive has a measurement of, for the list of a trace's."""
+"""Which regions the archive has a measurement of, and their advice by it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from app.archive import nearness, record_store
 from app.objects.record import ArchiveRecord
-from app.objects.region import Region
+from app.objects.region import Region, RegionBody
 from app.requests.state import ServerState
 from app.storage import measurements
 from app.trace_report.by_record import advised_devices, regions_by_records
+
+R = TypeVar("R", Region, RegionBody)
 
 
 def recorded_regions(state: ServerState, wanted: Mapping[str, str | None]) -> dict[str, ArchiveRecord]:
@@ -24,7 +27,12 @@ def recorded_regions(state: ServerState, wanted: Mapping[str, str | None]) -> di
     return nearness.nearest_of(wanted, records, here, torch)
 
 
-def by_records(state: ServerState, regions: Sequence[Region]) -> list[Region]:
-    """A trace's regions, with their advice by what the archive has of the same programs on the same device."""
+def by_records(state: ServerState, regions: Sequence[R]) -> list[R]:
+    """Regions with their advice by what the archive has of the same programs on the same device."""
     recorded = recorded_regions(state, advised_devices(regions))
     return regions_by_records(regions, recorded, state.settings.rule)
+
+
+def by_record(state: ServerState, region: R) -> R:
+    """`by_records` of one."""
+    return by_records(state, [region])[0]

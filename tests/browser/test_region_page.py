@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from app.archive import record_store
 from tests.browser.conftest import Watched, running
@@ -217,7 +217,6 @@ def test_a_permalink_holds_text_fields_and_sliders_in_a_fresh_browser(open_page:
     page.get_by_role("button", name="Permalink").click()
     page.wait_for_url(re.compile(r"/region\?text="))
     page.wait_for_load_state("networkidle")
-    expect(page.locator("#oracle-asker")).to_have_count(0)  # whose answer has the sliders as they were
     slide(page, "#wi-faster", "2.5")
     expect(page).to_have_url(re.compile(r"faster=2\.5"))
     for options in ({}, {"java_script_enabled": False}):
@@ -232,6 +231,23 @@ def test_a_permalink_holds_text_fields_and_sliders_in_a_fresh_browser(open_page:
         # Its figure changes as soon as Inductor has answered, in one browser before the other.
         verdicts = [p.locator("#verdict .verdict h2").inner_text() for p in (fresh, page)]
         assert verdicts[0] == verdicts[1] != ""
+
+
+def test_a_slider_that_was_moved_stays_when_inductor_has_answered(open_page: Open, kept: Kept) -> None:
+    page = open_page().page
+    asked: list[Route] = []
+    page.route("**/oracle", lambda route: asked.append(route))
+    page.goto(f"{kept(EXAMPLE)}?tab=cost")
+    edited(page, EXAMPLE.replace("gelu", "relu").replace("16384", "8192"))
+    expect(page.locator("#oracle-asker")).to_be_visible()
+    slide(page, "#wi-faster", "1.75")
+    expect(page.locator("#what-if-answer")).to_contain_text("1.75×")
+    (waiting,) = asked
+    waiting.continue_()
+    expect(page.locator("#oracle-asker")).to_have_count(0)
+    assert page.locator("#wi-faster").input_value() == "1.75"
+    expect(page.locator("output[for=wi-faster]")).to_have_text("1.75×")
+    expect(page.locator("#what-if-answer")).to_contain_text("1.75×")
 
 
 def test_a_validation_is_followed_cancelled_and_run_again(open_page: Open, kept: Kept) -> None:

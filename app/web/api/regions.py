@@ -10,6 +10,7 @@ from app.errors import not_found
 from app.objects.kernel import Kernel
 from app.objects.region import AdviceAnswer, Region, RegionBody, RegionList
 from app.requests import regions as submit
+from app.requests.archived_evidence import by_record, by_records
 from app.requests.state import state_of
 from app.storage import history
 from app.web.api.request_schemas import AdviceRequest, RenameRequest
@@ -26,7 +27,8 @@ router = APIRouter(prefix="/api/v1", tags=["advice"])
 def regions(request: Request, limit: Limit = 50, after: After = None) -> Response:
     """Regions that were written down, newest first; their kernels without source."""
     page = state_of(request).store.region_list(limit, after)
-    return answer_page(request, {**page, "items": [submit.without_source(item) for item in page["items"]]})
+    items = by_records(state_of(request), page["items"])
+    return answer_page(request, {**page, "items": [submit.without_source(item) for item in items]})
 
 
 @router.get("/regions/{region_id}", responses={200: {"model": Region}, **errors(404, 422, 429, 503)})
@@ -35,16 +37,19 @@ def region(
     request: Request,
     region_id: str,
     device: Annotated[
-        str | None, Query(max_length=200, description="Cost and advice as they would be on this device, predicted.")
+        str | None, Query(max_length=200, description="Cost and advice on this device: predicted, or recorded there.")
     ] = None,
 ) -> Response:
-    """One region; `archive` is the recorded validation nearest to it, where this host has measured nothing."""
+    """One region, its advice by what was measured of the very program on the device, as its trace has it.
+
+    `archive` is the recorded validation nearest to it, where this host has measured nothing.
+    """
     state = state_of(request)
     stored = submit.region_on(state, region_id, device) if device else state.store.region(region_id)
     if stored is None:
         raise not_found("region")
     recorded = submit.nearest_record(state, stored["text"] or "") if not stored["validations"] else None
-    body: Region = {**stored, "archive": recorded}
+    body: Region = {**by_record(state, stored), "archive": recorded}
     return answer(body)
 
 
@@ -58,7 +63,7 @@ def patch(request: Request, region_id: str, body: RenameRequest) -> Response:
     stored = store.region(region_id) if history.rename(store.database, "region", region_id, body.name) else None
     if stored is None:
         raise not_found("region")
-    return answer(stored)
+    return answer(by_record(state_of(request), stored))
 
 
 @router.post("/regions/{region_id}/oracle", responses={200: {"model": Region}, **errors(404, 409, 422, 429, 503)})
@@ -68,7 +73,8 @@ def foresee(request: Request, region_id: str) -> Response:
 
     A region from a trace has an empty `oracle` until somebody asks. An answer that stands is not asked for again.
     """
-    return answer(submit.predict_region(state_of(request), region_id))
+    state = state_of(request)
+    return answer(by_record(state, submit.predict_region(state, region_id)))
 
 
 @router.get("/regions/{region_id}/kernels/{kernel}", responses={200: {"model": Kernel}, **errors(404, 422, 429, 503)})
@@ -99,7 +105,7 @@ def advice(request: Request, body: AdviceRequest) -> Response:
     if body.widget is not None:
         return answer(submit.advise_widget(state, **body.widget.model_dump()))
     assert body.region is not None
-    advised = submit.preview_region(state, body.region, **workload(body))
+    advised = by_record(state, submit.preview_region(state, body.region, **workload(body)))
     recorded = submit.nearest_record(state, advised["text"] or "")
     answered: AdviceAnswer = {**flat_advice(advised), "archive": recorded}
     return answer(answered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from app.web.views.region.verdict import verdict_section
 from app.web.views.report import trace_report
 from app.web.views.trace_page import trace_page
 from tests.app.trace_report.reports import reported
+from tests.app.web.conftest import serving
 from tests.profiler.trace.files import TRACES
 
 Json = dict[str, Any]
@@ -57,3 +59,22 @@ def test_the_action_of_a_recorded_region_saves_what_was_measured_everywhere() ->
     checked = read(source, from_mapping({}), DEFAULTS, folders=FOLDERS)  # type: ignore[arg-type]
     kinds = {a["id"]: a["evidence"] for a in checked.body["actions"]}
     assert kinds[action["id"]] == action["evidence"]
+
+
+def test_a_regions_own_object_says_what_its_trace_says_of_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as web:
+        body = (TRACES / EAGER).read_bytes()
+        told = web.client.post("/api/v1/traces?wait=60", files={"file": (EAGER, body)}).json()
+        trace = web.client.get(f"/api/v1/traces/{told['id']}").json()
+        recorded = [r for r in trace["regions"] if ((r["advice"] or {}).get("validation") or {}).get("archived")]
+        assert recorded
+        listed = {r["id"]: r for r in web.client.get("/api/v1/regions?limit=200").json()["items"]}
+        for region in trace["regions"]:
+            own = web.client.get(f"/api/v1/regions/{region['id']}").json()
+            assert own["advice"] == region["advice"]
+            assert region["id"] not in listed or listed[region["id"]]["advice"] == region["advice"]
+        (first, *_) = recorded
+        h200 = web.client.post("/api/v1/advice", json={"region": first["text"], "device": "H200"}).json()
+        assert h200["validation"]["archived"] == first["advice"]["validation"]["archived"]
+        elsewhere = web.client.get(f"/api/v1/regions/{first['id']}?device=A100").json()
+        assert not elsewhere["advice"]["validation"]
