@@ -264,6 +264,10 @@ def _headline(series: HistoryDetail, newest: HistoryChange | None) -> tuple[str,
         runs = count(len(series["points"]), "run")
         if not any(point["level"] is not None for point in series["points"]):
             return f"Too few runs to tell: {runs}", "With a few more the noise between runs is known."
+        if series["points"][-1]["level"] is None:
+            last = series["points"][-1]["segment"]
+            here = count(sum(point["segment"] == last for point in series["points"]), "run")
+            return f"Too few runs in this environment to tell: {here}", "Before it was new nothing had changed."
         return f"No change in {runs}", "Every run is within the noise between runs, or stands alone."
     words = _amount_in_words(newest, series["unit"])
     when = newest["after"]["at"][:10]

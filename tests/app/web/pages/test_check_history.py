@@ -94,6 +94,12 @@ def test_too_few_runs_say_so(web: Serving) -> None:
     assert "Too few runs to tell: 2 runs" in web.client.get(f"/checks/history/{send(web, sample_runs(2))}").text
 
 
+def test_a_new_environment_of_one_run_is_no_proof_that_nothing_changed(web: Serving) -> None:
+    runs = sample_runs(30)[:16]
+    page = web.client.get(f"/checks/history/{send(web, other_hardware(runs, 15, 1.003))}").text
+    assert "Too few runs in this environment to tell: 1 run" in page
+
+
 def test_filters_narrow_the_list_and_a_series(web: Serving) -> None:
     topic = [{**run, "id": f"t{n}", "branch": "topic/x & y"} for n, run in enumerate(sample_runs(6))]
     send(web, other_hardware(topic, 3, 1.0))
