@@ -88,5 +88,5 @@ def _judged(assertion: Assertion, subject: Subject, newest: Newest) -> Iterator[
     yield at_step(
         told, subject, message, region=region, key=f"{measure.subject} {measure.metric}",
         module=source["module"] if source else "", source=source["line"] if source else "",
-        region_id=of.get("id") if of else None, action=change.tell_apart, time_us_per_step=measure.value, new=True,
+        region_id=of.get("id") if of else None, action=change.how_to_separate, time_us_per_step=measure.value, new=True,
     )  # fmt: skip

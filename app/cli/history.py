@@ -99,8 +99,8 @@ def change_lines(change: Change) -> list[str]:
     lines = [f"{change.after.at[:10]} {change.cause}: {change.because} ({times}, {sure})"]
     if len(change.commits_between) > 1:
         lines.append(f"  {len(change.commits_between)} commits may be it: tritonworthy check --bisect says what to try")
-    if change.tell_apart:
-        lines.append(f"  to tell them apart: {change.tell_apart}")
+    if change.how_to_separate:
+        lines.append(f"  to tell them apart: {change.how_to_separate}")
     return lines
 
 

@@ -23,7 +23,7 @@ from app.history.wording import because
 
 EXACT_UNITS = frozenset({"kernels", "bytes/byte", "graph breaks", "recompiles"})
 """Counted, not timed: any difference is a change, and no run is noise."""
-TELL_APART = "git checkout {commit}, record again, and tritonworthy check TRACE --history FILE --append"
+HOW_TO_SEPARATE = "git checkout {commit}, record again, and tritonworthy check TRACE --history FILE --append"
 BAND = 0.05
 """Share of runs beyond the band that a chart shows, and of intervals that miss."""
 
@@ -235,7 +235,7 @@ def _change(
         because=because(before, after, ratio["mid"], [text for _, text in parts], shift.lone, moved),
         commits_between=commits_between(good, bad, commits),
         also=tuple(causes[1:]),
-        tell_apart=TELL_APART.format(commit=before.commit) if both and before.commit else "",
+        how_to_separate=HOW_TO_SEPARATE.format(commit=before.commit) if both and before.commit else "",
     )
 
 

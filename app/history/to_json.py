@@ -112,7 +112,7 @@ def change_json(change: Change) -> objects.HistoryChange:
         "because": change.because,
         "commits_between": list(change.commits_between),
         "also": list(change.also),
-        "tell_apart": change.tell_apart,
+        "how_to_separate": change.how_to_separate,
     }
 
 

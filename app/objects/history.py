@@ -81,7 +81,7 @@ class HistoryPoint(TypedDict):
 class HistoryChange(TypedDict):
     """A level that changed. ratio: after over before; less is better. also: what else of the environment changed then.
 
-    tell_apart: how the commit is told from the environment, "" where one of them alone changed.
+    how_to_separate: how the commit is told from the environment, "" where one of them alone changed.
     """
 
     key: HistoryKey
@@ -93,7 +93,7 @@ class HistoryChange(TypedDict):
     because: str
     commits_between: list[str]
     also: list[HistoryCause]
-    tell_apart: str
+    how_to_separate: str
 
 
 class HistorySeries(TypedDict):

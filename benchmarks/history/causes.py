@@ -70,27 +70,24 @@ def runs_of(planted: Planted, at: int, pair: Pair, rng: np.random.Generator) -> 
     return runs
 
 
-def confusion(pairs: Sequence[Pair], seeds: Sequence[int]) -> dict[str, dict[str, object]]:
-    """Planted cause -> in how many series it was told as what; several causes of one series joined by "and"."""
-    rows: dict[str, dict[str, object]] = {}
-    for name, planted in PLANTED.items():
-        told: Counter[str] = Counter()
-        elsewhere = apart = 0
-        for seed in seeds:
-            for number, pair in enumerate(pairs):
-                rng = np.random.default_rng([seed, number, len(name)])
-                at = int(rng.integers(20, 60))
-                runs = runs_of(planted, at, pair, rng)
-                changes = series_of(keys(runs)[0], runs).changes
-                near = [change for change in changes if abs(_number(change) - at) <= NEAR_RUNS]
-                told[" and ".join(change.cause for change in near) or "no change"] += 1
-                apart += any(change.tell_apart for change in near)
-                elsewhere += len(changes) - len(near)
-        rows[name] = {
-            "series": len(seeds) * len(pairs), "told_as": dict(told.most_common()), "tell_apart": apart,
-            "changes_elsewhere": elsewhere,
-        }  # fmt: skip
-    return rows
+def told_as(pairs: Sequence[Pair], seeds: Sequence[int], name: str) -> dict[str, object]:
+    """In how many series a planted cause was told as what; several changes of one series joined by "and"."""
+    told: Counter[str] = Counter()
+    elsewhere = separable = 0
+    for seed in seeds:
+        for number, pair in enumerate(pairs):
+            rng = np.random.default_rng([seed, number, len(name)])
+            at = int(rng.integers(20, 60))
+            runs = runs_of(PLANTED[name], at, pair, rng)
+            changes = series_of(keys(runs)[0], runs).changes
+            near = [change for change in changes if abs(_number(change) - at) <= NEAR_RUNS]
+            told[" and ".join(change.cause for change in near) or "no change"] += 1
+            separable += any(change.how_to_separate for change in near)
+            elsewhere += len(changes) - len(near)
+    return {
+        "series": len(seeds) * len(pairs), "told_as": dict(told.most_common()), "how_to_separate": separable,
+        "changes_elsewhere": elsewhere,
+    }  # fmt: skip
 
 
 def _number(change: Change) -> int:

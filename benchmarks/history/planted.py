@@ -13,25 +13,29 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from app.history.noise import Logs
 from app.history.shifts import USUAL
-from benchmarks.history.causes import confusion
+from benchmarks.history.causes import PLANTED, told_as
 from benchmarks.history.detectors import DETECTORS, Alarms
 from benchmarks.history.noise import Pair, figures, halves, read_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "records" / "history.json"
 PAGE = ROOT / "docs" / "history.md"
+MODELS = ("one candidate", "one region", "all")
+"""Of noise, see `noises`."""
+WORKERS = 4
 RUNS = 500
 CHANGES = 4
 SIZES = (0.0, 0.02, 0.05, 0.10)
 PATIENCE_RUNS = 60
 """An alarm in the right direction up to so many runs after a change tells of it; any other is false."""
-APART_RUNS = 3
+GAP_RUNS = 3
 """Alarms in one direction with no more runs between them are one."""
 FIRST_SEED = 1000
 OUTLIER_SHARE, OUTLIER = 0.01, (0.05, 0.30)
@@ -73,7 +77,7 @@ def events(alarms: Alarms) -> list[list[tuple[int, int]]]:
     grouped: list[list[tuple[int, int]]] = []
     for alarm in alarms:
         last = grouped[-1][-1] if grouped else None
-        if last and last[1] == alarm[1] and alarm[0] - last[0] <= APART_RUNS:
+        if last and last[1] == alarm[1] and alarm[0] - last[0] <= GAP_RUNS:
             grouped[-1].append(alarm)
         else:
             grouped.append([alarm])
@@ -95,32 +99,29 @@ def score(alarms: Alarms, planted: Sequence[tuple[int, float]]) -> tuple[dict[in
     return delays, false
 
 
-def detection(pairs: Sequence[Pair], seeds: Sequence[int], models: Sequence[str], outliers: bool = False) -> list[Row]:
-    """A row for each noise, size and detector."""
-    rows: list[Row] = []
+def detection(
+    pairs: Sequence[Pair], seeds: Sequence[int], model: str, size: float, outliers: bool = False
+) -> list[Row]:
+    """A row for each detector."""
     series = len({pair.region for pair in pairs})
-    for model in models:
-        drawn = [one for seed in seeds for one in noises(model, pairs, seed, series)]
-        for size in SIZES:
-            tallies = {name: Tally() for name in DETECTORS}
-            for number, (noise, errors) in enumerate(drawn):
-                rng = np.random.default_rng([seeds[0], number, round(size * 100)])
-                planted = plant(rng, size)
-                logs = noise.copy()
-                for place, share in planted:
-                    logs[place:] += np.log1p(share)
-                if outliers:
-                    logs += (rng.random(RUNS) < OUTLIER_SHARE) * np.log1p(rng.uniform(*OUTLIER, size=RUNS))
-                for name, detector in DETECTORS.items():
-                    tallies[name].add(*score(detector(logs, errors), planted), len(planted))
-            rows += [tally.row(model, size, name) for name, tally in tallies.items()]
-    return rows
+    counted = {name: Counted() for name in DETECTORS}
+    for number, (noise, errors) in enumerate(one for seed in seeds for one in noises(model, pairs, seed, series)):
+        rng = np.random.default_rng([seeds[0], number, round(size * 100)])
+        planted = plant(rng, size)
+        logs = noise.copy()
+        for place, share in planted:
+            logs[place:] += np.log1p(share)
+        if outliers:
+            logs += (rng.random(RUNS) < OUTLIER_SHARE) * np.log1p(rng.uniform(*OUTLIER, size=RUNS))
+        for name, detector in DETECTORS.items():
+            counted[name].add(*score(detector(logs, errors), planted), len(planted))
+    return [one.row(model, size, name) for name, one in counted.items()]
 
 
 Row = Mapping[str, str | float | int | None]
 
 
-class Tally:
+class Counted:
     """Of all series of one row."""
 
     def __init__(self) -> None:
@@ -154,7 +155,13 @@ def record(seeds: int) -> dict[str, object]:
     pairs = read_pairs()
     chosen, judged = halves(pairs)
     numbers = [FIRST_SEED + n for n in range(seeds)]
-    models = ("one candidate", "one region", "all")
+    with ProcessPoolExecutor(WORKERS) as pool:
+        causes = {name: pool.submit(told_as, judged, numbers[:1], name) for name in PLANTED}
+        rows = [pool.submit(detection, judged, numbers, model, size) for model in MODELS for size in SIZES]
+        spoilt = [pool.submit(detection, judged, numbers[:1], MODELS[0], size, True) for size in SIZES]
+        detected = [row for made in rows for row in made.result()]
+        with_outliers = [row for made in spoilt for row in made.result()]
+        causes_told = {name: made.result() for name, made in causes.items()}
     return {
         "command": f"python -m benchmarks.history.planted --seeds {seeds}",
         "device": "NVIDIA H200",
@@ -166,9 +173,9 @@ def record(seeds: int) -> dict[str, object]:
         "sensitivity": {
             "confidence": USUAL.confidence, "min_change": USUAL.min_change, "min_runs": USUAL.min_runs,
         },
-        "detection": detection(judged, numbers, models),
-        "with_outliers": detection(judged, numbers[:1], models[:1], outliers=True),
-        "causes": confusion(judged, numbers[:1]),
+        "detection": detected,
+        "with_outliers": with_outliers,
+        "causes": causes_told,
     }  # fmt: skip
 
 
@@ -197,7 +204,7 @@ def tables(body: Mapping[str, object]) -> str:
     lines.append("|-|-|" + "-|" * len(told_as) + "-|")
     for planted, row in causes.items():
         counts = " | ".join(str(row["told_as"].get(name, 0)) for name in told_as)
-        lines.append(f"| {planted} | {row['series']} | {counts} | {row['tell_apart']} |")
+        lines.append(f"| {planted} | {row['series']} | {counts} | {row['how_to_separate']} |")
     return "\n".join(lines)
 
 

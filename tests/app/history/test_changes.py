@@ -21,7 +21,7 @@ def test_a_commit_that_is_slower_in_one_environment_is_a_regression() -> None:
     assert (change.cause, change.before.commit, change.after.commit) == ("regression", "c019", "c020")
     assert change.ratio["low"] < 1.05 < change.ratio["high"]
     assert change.also == ()
-    assert change.tell_apart == ""
+    assert change.how_to_separate == ""
     (back,) = changes([run(n, time) for n, time in enumerate(noisy([1050.0] * 20 + [1000.0] * 10))])
     assert back.cause == "improvement"
 
@@ -41,14 +41,14 @@ def test_a_new_environment_is_the_cause_and_never_a_regression(
     (change,) = changes([run(n, time, H200 if n < 20 else environment) for n, time in enumerate(times)])
     assert change.cause == cause
     assert words in change.because
-    assert "git checkout c019" in change.tell_apart
+    assert "git checkout c019" in change.how_to_separate
 
 
 def test_a_new_environment_with_the_same_commit_needs_no_telling_apart() -> None:
     times = noisy([1000.0] * 20 + [1300.0])
     runs = [run(n, time) for n, time in enumerate(times[:20])] + [run(20, times[20], H100, commit="c019")]
     (change,) = changes(runs)
-    assert (change.cause, change.tell_apart) == ("hardware", "")
+    assert (change.cause, change.how_to_separate) == ("hardware", "")
 
 
 def test_several_parts_at_once_are_all_named() -> None:
@@ -70,7 +70,7 @@ def test_the_old_commit_in_the_new_environment_tells_both_apart() -> None:
     (together,) = changes(runs)
     assert together.cause == "hardware"
     first, second = changes([*runs, run(24, times[24], H100, commit="c019")])
-    assert (first.cause, round(first.ratio["mid"], 1), first.tell_apart) == ("hardware", 1.4, "")
+    assert (first.cause, round(first.ratio["mid"], 1), first.how_to_separate) == ("hardware", 1.4, "")
     assert (second.cause, round(second.ratio["mid"], 2), second.after.commit) == ("regression", 1.05, "c020")
 
 
