@@ -72,6 +72,12 @@ class Settings(BaseSettings):
         description="Traces, regions that were written down, checks and short links are removed after so many days;"
         " 0 = kept. Validations are kept.",
     )
+    keep_history_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="Runs in the history of checks are removed after so many days; 0 = kept. Also those whose checks"
+        " went before.",
+    )
     keep_logs_days: float = Field(
         default=30.0,
         ge=0,

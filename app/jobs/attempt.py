@@ -10,6 +10,7 @@ from typing import Any, TypedDict, cast
 
 import sqlalchemy as sa
 
+from app.jobs.check_history import run_of
 from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.local_runner import Message, Verdict
 from app.objects.check import Report
@@ -245,7 +246,8 @@ class Attempt:
             landscape = cast("LandscapeBody", finite(value))
             return landscapes.finish(self.store.database, **self.key, landscape=landscape)
         if kind == "check":
-            return checks.finish(self.store.database, **self.key, report=cast("Report", finite(value)))
+            report = cast("Report", finite(value))
+            return checks.finish(self.store.database, **self.key, report=report, run=run_of(self.job, report))
         return self.store.finish_validation(**self.key, validation=cast("ValidationBody", value))
 
 

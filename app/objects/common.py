@@ -61,6 +61,16 @@ class Error(TypedDict):
     shown: NotRequired[str]
 
 
+class Problem(TypedDict):
+    """Errors as the API answers with them: RFC 9457 problem details; `code` is stable."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+
+
 class Note(TypedDict):
     """A remark on a trace or a region, with what to do about it."""
 

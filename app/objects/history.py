@@ -103,3 +103,61 @@ class HistorySeries(TypedDict):
     unit: str
     points: list[HistoryPoint]
     changes: list[HistoryChange]
+
+
+class HistorySummary(TypedDict):
+    """A series in a list. runs: how many there are. recent: its newest values, oldest first; newest: the last run.
+
+    change: the newest of `recent` that is more than noise, null without one.
+    """
+
+    id: str
+    key: HistoryKey
+    unit: str
+    runs: int
+    recent: list[float]
+    newest: HistoryRun
+    change: HistoryChange | None
+
+
+class HistoryList(TypedDict):
+    """One page of series, the one whose run came last first."""
+
+    items: list[HistorySummary]
+    next: str | None
+
+
+class HistoryBranch(TypedDict):
+    """The same measure on a branch. id: of the series."""
+
+    branch: str
+    id: str
+
+
+class HistoryDetail(HistorySeries):
+    """A series of the store. runs: how many there are; `points` has the newest.
+
+    checks: run -> id of its check, where that was made here and is here still. devices: of its runs; branches: where
+    the same was measured.
+    """
+
+    id: str
+    runs: int
+    checks: dict[str, str]
+    devices: list[str]
+    branches: list[HistoryBranch]
+
+
+class HistoryBadLine(TypedDict):
+    """A line that is no run. number: from 1."""
+
+    number: int
+    problem: str
+
+
+class HistoryAppended(TypedDict):
+    """What became of runs that were sent. known: were here already; bad_lines: are none, and were left out."""
+
+    added: int
+    known: int
+    bad_lines: list[HistoryBadLine]

@@ -104,10 +104,23 @@ class CheckSource(TypedDict, total=False):
     region: SlimRegion
 
 
+class CheckHistory(TypedDict):
+    """Of which commit a check is, where what it measures is to be kept in the history.
+
+    software: versions that the trace was recorded with; method: how it was recorded, "" where nothing is said of it.
+    """
+
+    commit: str
+    branch: str
+    software: Versions
+    method: str
+
+
 class CheckTask(AnyTask, total=False):
     """Sources to check. config: as app.check.config.from_mapping reads it. archives: folders of records."""
 
     config: Mapping[str, object]
+    history: CheckHistory
     sources: Required[list[CheckSource]]
     baseline: CheckSource | None
     archives: list[str]

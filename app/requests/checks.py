@@ -16,9 +16,10 @@ from app.check.run import TRACE_SUFFIXES, is_trace
 from app.check.subject import slim, slim_region
 from app.errors import Problem, not_found, queue_full
 from app.objects.job import Job
-from app.objects.task import CheckSource, CheckTask
+from app.objects.task import CheckHistory, CheckSource, CheckTask
 from app.requests import regions as submit
 from app.requests import request_fingerprint, uploads
+from app.requests.check_history import read_history, read_software
 from app.requests.state import ServerState
 from app.requests.uploads import Form, Received, Upload
 from app.settings import Settings
@@ -28,7 +29,8 @@ from profiler.hardware import find_device
 
 CONFIG_BYTES = 64 * 1024
 FILE = "tritonworthy.toml"
-FORM = Form(companions=("baseline", "config"), texts=("config",), text_bytes=CONFIG_BYTES)
+HISTORY = ("history", "commit", "branch", "software", "method")
+FORM = Form(companions=("baseline", "config"), texts=("config", *HISTORY), text_bytes=CONFIG_BYTES)
 
 
 def read_config(data: Mapping[str, object] | str, file: str = "config") -> Config:
@@ -63,13 +65,21 @@ async def submit_form(request: Request, state: ServerState) -> tuple[Job, bool]:
 def _submit_files(state: ServerState, received: Received) -> tuple[Job, bool]:
     given = _config_text(received)
     config = read_config(given)
+    history = read_history(
+        wanted=_switch(received.fields.get("history", "")),
+        commit=received.fields.get("commit", ""),
+        branch=received.fields.get("branch", ""),
+        software=read_software(received.fields.get("software", "")),
+        method=received.fields.get("method", ""),
+    )
     sources = [_source(state, config, upload) for upload in received.traces]
     baseline = received.companions.get("baseline")
     before: CheckSource | None = None
     if baseline and baseline.size:
         before = {"name": baseline.name, "path": baseline.path.name}
     sent = (*received.traces, *received.companions.values())
-    job, new = _queue(state, config, tomllib.loads(given), sources, before, {u.path.name: u.sha256 for u in sent})
+    hashes = {u.path.name: u.sha256 for u in sent}
+    job, new = _queue(state, config, tomllib.loads(given), sources, before, hashes, history)
     if not new:
         received.drop()
     return job, new
@@ -107,6 +117,7 @@ def submit_json(
     regions: list[str],
     baseline: str | None,
     config: Mapping[str, object],
+    history: CheckHistory | None = None,
 ) -> tuple[Job, bool]:
     """The same for traces and regions that are here already, by id, and for regions by their text."""
     taken = read_config(config)
@@ -120,17 +131,25 @@ def submit_json(
         sources.append({"name": region["name"], "region": slim_region(region)})
     sources += [_advise(state, taken, f"region {n}", text) for n, text in enumerate(regions, 1)]
     before = None if baseline is None else _trace(state, baseline)
-    return _queue(state, taken, config, sources, before)
+    return _queue(state, taken, config, sources, before, history=history)
 
 
-def submit_stored(state: ServerState, *, trace: str, baseline: str | None, config: str) -> tuple[Job, bool]:
+def submit_stored(
+    state: ServerState, *, trace: str, baseline: str | None, config: str, history: CheckHistory | None = None
+) -> tuple[Job, bool]:
     """The same for one trace that is here, under a configuration as TOML: what the page's form has."""
     taken = read_config(config, FILE)
     if not trace:
         raise Problem(422, "invalid-request", "No trace", "Choose the trace that is to be checked.")
     source = _trace(state, trace)
     before = _trace(state, baseline) if baseline else None
-    return _queue(state, taken, tomllib.loads(config), [source], before)
+    return _queue(state, taken, tomllib.loads(config), [source], before, history=history)
+
+
+def _switch(value: str) -> bool:
+    if value.lower() not in ("", "true", "false"):
+        raise Problem(422, "invalid-request", "", "`history` is true or false.")
+    return value.lower() == "true"
 
 
 def _trace(state: ServerState, trace_id: str) -> CheckSource:
@@ -162,6 +181,7 @@ def _queue(
     sources: list[CheckSource],
     baseline: CheckSource | None,
     sent: Mapping[str, str] = MappingProxyType({}),
+    history: CheckHistory | None = None,
 ) -> tuple[Job, bool]:
     """Queue it, unless it is here already. sent: SHA-256 of each file that came, by its name on disk."""
     if baseline is not None and sum("region" not in s for s in sources) != 1:
@@ -174,6 +194,8 @@ def _queue(
         "archives": [str(folder.resolve()) for folder in (settings.records_dir, record_store.FOLDER)],
         "max_uncompressed_bytes": settings.max_uncompressed_bytes,
     }
+    if history is not None:
+        request["history"] = history
     new, job = new_id(), None
     digest = request_fingerprint.of_check(request, sent, settings.rule)
     try:

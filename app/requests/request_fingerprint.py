@@ -36,7 +36,8 @@ def of_group(uploads: Iterable[Upload]) -> str:
 
 
 def of_check(request: CheckTask, files: Mapping[str, str], rule: Thresholds) -> str:
-    """Of a check's request: configuration, traces, regions with their advice, the archive's records, the rule.
+    """Of a check's request: configuration, traces, regions with their advice, the archive's records, the rule, and the
+    commit where it is part of a history: the same trace of two commits is two runs.
 
     files: SHA-256 by the name that a file has on disk.
     """
@@ -47,7 +48,8 @@ def of_check(request: CheckTask, files: Mapping[str, str], rule: Thresholds) -> 
     ]
     records = [_folder(Path(folder)) for folder in request["archives"]]
     most = request["max_uncompressed_bytes"]
-    return _digest([request["config"], subjects, bool(baseline), most, records, _program(rule)])
+    of_commit = [request["history"]] if "history" in request else []
+    return _digest([request["config"], subjects, bool(baseline), most, records, _program(rule), *of_commit])
 
 
 def of_validation(

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from app.exit_status import UNMEASURED
 from app.objects.check import Check, CheckSummary, Report
 from app.objects.common import Page
+from app.objects.history import HistoryEntry
 from app.objects.task import CheckTask
-from app.storage import job_table
+from app.storage import check_history, job_table
 from app.storage.database import Database, is_id, now
 from app.storage.paging import page_of
 from app.storage.tables import checks, jobs
@@ -75,13 +76,20 @@ def page(database: Database, limit: int, after: str | None) -> Page[CheckSummary
     return page_of(database, _all(), checks, limit, after, _summary)
 
 
-def finish(database: Database, *, job_id: str, owner: str, attempt: int, report: Report) -> bool:
-    """Store a report and end its job, both or neither; False when it is no longer ours."""
+def finish(
+    database: Database, *, job_id: str, owner: str, attempt: int, report: Report, run: HistoryEntry | None = None
+) -> bool:
+    """Store a report and end its job, both or neither; False when it is no longer ours.
+
+    run: what it measured, where that is kept in the history.
+    """
     with database.write() as connection:
         if not job_table.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
             return False
         values = {"body": report, "outcome": report["outcome"]}
         connection.execute(checks.update().where(checks.c.id == job_id).values(values))
+        if run is not None:
+            check_history.append_one(connection, run, job_id)
     return True
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest step of app/storage/migrations."""
 
 VERSION = 2
@@ -126,6 +126,46 @@ checks = sa.Table(
     sa.Column("digest", Word(64)),  # of all that was asked; app.requests.request_fingerprint
     sa.Index("checks_by_digest", "digest"),
     sa.Index("checks_newest", "created_at", "id"),
+)
+
+# What checks measured, run after run (app.history): a run, the series that its values belong to, and the values.
+history_runs = sa.Table(
+    "history_runs",
+    metadata,
+    sa.Column("id", Word(64), primary_key=True),  # the entry's own: the same run is kept once
+    sa.Column("created_at", Word(32), nullable=False),  # when it came here
+    sa.Column("at", Word(32), nullable=False),  # when it was measured, as app.storage.database.iso writes it
+    sa.Column("device", Words, nullable=False),
+    sa.Column("check_id", Word(26), sa.ForeignKey("checks.id", ondelete="SET NULL")),  # that was made here
+    sa.Column("body", sa.JSON, nullable=False),  # the entry without its measures
+    sa.Index("history_runs_oldest", "created_at"),
+    sa.Index("history_runs_of_check", "check_id"),
+)
+
+history_series = sa.Table(
+    "history_series",
+    metadata,
+    sa.Column("id", Word(26), primary_key=True),  # of all that a series is of
+    sa.Column("created_at", Word(32), nullable=False),  # when its newest run came: lists begin with it
+    sa.Column("check_name", Words, nullable=False),
+    sa.Column("branch", Words, nullable=False),
+    sa.Column("subject", Words, nullable=False),
+    sa.Column("metric", Words, nullable=False),
+    sa.Column("unit", Words, nullable=False),
+    sa.Index("history_series_newest", "created_at", "id"),
+)
+
+history_values = sa.Table(
+    "history_values",
+    metadata,
+    sa.Column("series_id", Word(26), sa.ForeignKey("history_series.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("run_id", Word(64), sa.ForeignKey("history_runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("at", Word(32), nullable=False),  # the run's
+    sa.Column("value", sa.Float, nullable=False),
+    sa.Column("samples", sa.BigInteger, nullable=False),
+    sa.Column("spread", sa.Float),
+    sa.Index("history_values_of_run", "run_id"),
+    sa.Index("history_values_newest", "series_id", "at", "run_id"),
 )
 
 jobs = sa.Table(

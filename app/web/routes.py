@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from app.web.api import checks, host, jobs, links, regions, traces
+from app.web.api import checks, history, host, jobs, links, regions, traces
 from app.web.pages import home, kits, landscapes, measured_devices, other_devices
 from app.web.server import sign_in
 from app.web.server.access import Access, declare
@@ -29,6 +29,7 @@ def add_routes(app: FastAPI) -> Contract:
         kits.api,
         landscapes.api,
         checks.router,
+        history.router,
         sign_in.router,
         home.router,
     ):

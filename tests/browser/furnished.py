@@ -11,6 +11,7 @@ from typing import Any
 
 from app.archive import record_store
 from tests.conftest import ROOT
+from tools.checks.check_api import sample_runs
 
 EXAMPLES = ROOT / "app" / "examples"
 RMS_NORM = (EXAMPLES / "rms_norm_by_hand.txt").read_text(encoding="utf-8")
@@ -47,6 +48,8 @@ def furnish(base: str, data: Path) -> dict[str, str]:
     trace, before, after = (upload(base, data / "traces" / name) for name in (TRACE, *TWO_STEPS))
     seen = next(r for r in trace["regions"] if re.search("RMSNorm", r["name"]) and r["text"])
     example = kept_region(base, RMS_NORM)
+    answer(f"{base}/api/v1/history", json.dumps({"entries": sample_runs()}).encode())
+    series = answer(f"{base}/api/v1/history")["items"][0]["id"]
     record, alike = [r for r in record_store.records() if r["name"] == "GEMM with GELU and mask tail"][:2]
     return {
         "home": "/",
@@ -68,6 +71,8 @@ def furnish(base: str, data: Path) -> dict[str, str]:
         "compare traces": f"/compare?a={before['id']}&b={after['id']}",
         "compare validations": f"/compare?a={record['id']}&b={alike['id']}",
         "history": "/history",
+        "history of checks": "/checks/history",
+        "series of checks": f"/checks/history/{series}",
         "device": "/device",
         "accuracy": "/accuracy",
         "learn": "/learn",

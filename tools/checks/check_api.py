@@ -9,6 +9,7 @@ too, but validations end after seconds, for a failed job is an answer like anoth
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -38,6 +39,28 @@ TIGHT = {"MAX_WAIT_S": "0.2", "JOB_TIMEOUT_S": "2", "READ_TIMEOUT_S": "180", "QU
 Json = dict[str, Any]
 
 
+def sample_runs(count: int = 24) -> list[Json]:
+    """Runs of a check of which the last third is 8 % slower: a step of about 4 ms, one run a day."""
+    commits = [hashlib.sha1(f"commit {n}".encode(), usedforsecurity=False).hexdigest() for n in range(count)]
+    return [
+        {
+            "schema": 1, "id": f"{n:032x}", "check": "nightly", "at": f"2026-11-{1 + n:02}T03:00:00Z",
+            "commit": commits[n], "branch": "main", "parents": commits[max(0, n - 1) : n],
+            "dirty": False,
+            "environment": {
+                "device": "NVIDIA H200", "software": {"torch": "2.13.0", "triton": "3.7.1"}, "method": "",
+            },
+            "measures": [
+                {
+                    "subject": "step", "metric": "time", "unit": "µs", "samples": 10, "spread": 0.004,
+                    "value": 4000.0 * (1.08 if n >= 2 * count // 3 else 1.0) * (1 + 0.003 * ((n * 37) % 7 - 3) / 3),
+                }
+            ],
+        }
+        for n in range(count)
+    ]  # fmt: skip
+
+
 def furnish(url: str) -> dict[str, list[str]]:
     """Put something of each kind on a server: ids by the name of the parameter that takes them.
 
@@ -54,12 +77,15 @@ def furnish(url: str) -> dict[str, list[str]]:
                 if job["state"] in ("failed", "cancelled") or time.monotonic() > deadline:
                     raise RuntimeError(f"a job did not end well: {job}")
                 time.sleep(0.2)
+        _good(client.post("/history", json={"entries": sample_runs()}))
+        series = [one["id"] for one in _good(client.get("/history"))["items"]]
         links = [_good(client.post("/links", json={"region": REGION}))["id"]]
         regions = [r["id"] for r in _good(client.get(f"/traces/{trace['id']}"))["regions"]]
     records = [str(record["id"]) for record in record_store.records()][:3]
     return {
         "trace_id": [trace["id"]], "region_id": regions[:5], "validation_id": records, "check_id": [check["id"]],
         "job_id": [trace["id"], check["id"]], "link_id": links,
+        "series_id": series,
     }  # fmt: skip
 
 

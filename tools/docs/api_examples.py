@@ -15,7 +15,7 @@ import httpx
 from app.archive import record_store
 from app.check.formats import BY_SUFFIX
 from app.web.api.openapi import EXAMPLES, operation_id
-from tools.checks.check_api import REGION, TIGHT, furnish
+from tools.checks.check_api import REGION, TIGHT, furnish, sample_runs
 from tools.server import ROOT, serving
 
 Json = dict[str, Any]
@@ -78,6 +78,9 @@ def list_requests(ids: dict[str, list[str]], kernel: str, measured: str) -> list
         ("POST", f"{v1}/checks", {"json": CHECK}),
         ("GET", f"{v1}/checks", {"params": {"limit": 1}}),
         ("GET", f"{v1}/checks/{{check_id}}", {"ids": of_check}),
+        ("POST", f"{v1}/history", {"json": {"entries": sample_runs()[:1]}}),
+        ("GET", f"{v1}/history", {"params": {"limit": 1}}),
+        ("GET", f"{v1}/history/{{series_id}}", {"ids": {"series_id": ids["series_id"][-1]}}),
         ("GET", f"{v1}/device", {}),
         ("GET", "/healthz", {}),
         ("GET", "/readyz", {}),

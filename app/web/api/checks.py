@@ -14,6 +14,7 @@ from app.errors import Problem, not_found
 from app.objects.check import Check, CheckList, Report
 from app.objects.job import Job
 from app.requests import checks as submit_check
+from app.requests.check_history import NAME_CHARS, read_history
 from app.requests.state import state_of
 from app.requests.uploads import UNCOUNTED, chunks
 from app.storage import checks
@@ -34,6 +35,7 @@ from app.web.server.access import Access, declare
 from app.web.server.security import BODY_BYTES
 
 BINARY = {"type": "string", "format": "binary"}
+NAME = {"type": "string", "minLength": 1, "maxLength": NAME_CHARS}
 BODY = {
     "requestBody": {
         "description": "Files in a form, or ids and texts in JSON. docs/ci.md has the assertions.",
@@ -55,6 +57,18 @@ BODY = {
                             "description": "tritonworthy.toml, as a file or as text. Without it everything that the "
                             "advice would do about 1 % of the step or more is a warning.",
                         },
+                        "history": {
+                            "type": "string",
+                            "enum": ["true", "false"],
+                            "description": "`true` keeps what is measured in the history; needs `commit`.",
+                        },
+                        "commit": {**NAME, "description": "The commit that was measured."},
+                        "branch": {**NAME, "description": "Its branch; `main` without."},
+                        "software": {
+                            "type": "string",
+                            "description": "Versions that it was recorded with: torch=2.14.0, triton=3.7.1.",
+                        },
+                        "method": {**NAME, "description": "How it was recorded: what changes times apart from code."},
                     },
                 }
             },
@@ -114,7 +128,12 @@ async def _read(request: Request) -> dict[str, Any]:
         faults = error.errors(include_url=False, include_input=False, include_context=False)
         raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in faults]) from None
     config = {key: value for key in ("check", "assertions") if (value := getattr(body, key)) is not None}
-    return {**body.model_dump(exclude={"check", "assertions"}), "config": config}
+    history = read_history(
+        wanted=body.history, commit=body.commit or "", branch=body.branch or "", software=body.software,
+        method=body.method or "",
+    )  # fmt: skip
+    other = {"check", "assertions", *submit_check.HISTORY}
+    return {**body.model_dump(exclude=other), "config": config, "history": history}
 
 
 @router.get("", responses={200: {"model": CheckList}, **errors(422)})

@@ -175,6 +175,8 @@ def _forms(document: Json) -> None:
     asked["properties"]["regions"]["items"]["format"] = "region"
     parts = ("traces", "region_ids", "regions")
     asked["anyOf"] = [{"required": [p], "properties": {p: {"minItems": 1}}} for p in parts]
+    runs = paths["/api/v1/history"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    runs["properties"]["entries"]["items"]["properties"]["at"]["format"] = "date-time"
     for path in ("/api/v1/checks", "/api/v1/traces", "/api/v1/traces/{trace_id}/again"):
         form = paths[path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
         form["properties"]["file"]["minItems"] = 1

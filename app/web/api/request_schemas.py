@@ -131,3 +131,12 @@ class CheckRequest(Request):
         dict[str, Any] | None,
         Field(description='Level by assertion: off, warn or error; or {"level": "error", "min_share": 0.05, ...}.'),
     ] = None
+    history: Annotated[
+        bool, Field(strict=True, description="Keep what is measured in the history; needs `commit`.")
+    ] = False
+    commit: Annotated[Name | None, Field(description="The commit that was measured.")] = None
+    branch: Annotated[Name | None, Field(description="Its branch; `main` without.")] = None
+    software: Annotated[
+        dict[Name, Name], Field(default_factory=dict, max_length=32, description="Versions that it was recorded with.")
+    ]
+    method: Annotated[Name | None, Field(description="How it was recorded: what changes times apart from code.")] = None

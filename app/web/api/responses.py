@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter
 
 from app.errors import Problem
-from app.objects import problem as objects
+from app.objects import common as objects
 from app.objects.check import Check
 from app.objects.common import Page
 from app.objects.job import Job

@@ -1,9 +1,9 @@
 """The figures of app.web.charts.plotly as SVG: they stand in a page as it comes, without a script. Pure functions.
 
 Of Plotly's figures what most charts use (`can_draw`): horizontal bars (over or after each other) with their hatching,
-markers with intervals, lines, texts, annotations, lines across; linear, logarithmic and category axes, side by side by
-`domain`. Colours of text, grid and background are the page's own, by class. What Plotly tells of a mark that is pointed
-at is the mark's <title>.
+markers with intervals, lines, areas, texts, annotations, lines across; linear, logarithmic and category axes, side by
+side by `domain`. Colours of text, grid and background are the page's own, by class. What Plotly tells of a mark that is
+pointed at is the mark's <title>.
 
 Not Plotly itself: its script is 1.5 MB, 0.5 MB compressed, and takes half a second before it has drawn one chart. It
 does not run where reports are opened: in a mail, and among a CI server's artifacts, whose policy forbids scripts.
@@ -286,6 +286,10 @@ def _bars(trace: Figure, across: Scale, up: Scale, reached: dict[tuple[str, str]
 def _points(trace: Figure, across: Scale, up: Scale) -> list[Markup]:
     parts = []
     spots = list(zip(trace["x"], trace["y"], strict=True))
+    if trace.get("fill") == "toself":
+        corners = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in spots)
+        area = '<polygon class="area" points="{}" fill="{}"/>'
+        return [Markup(area).format(corners, trace["fillcolor"])]
     if "lines" in trace["mode"]:
         steps = spots if trace["line"].get("shape") != "hv" else _as_steps(spots)
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in steps)
@@ -409,6 +413,9 @@ def _sample(trace: Figure, x: float, y: float, title: str) -> Markup:
     if trace["type"] == "bar":
         swatch = '<rect x="{:.1f}" y="{:.1f}" width="11" height="11" rx="2" fill="{}"/>'
         return Markup(swatch).format(x, y, _define_hatching(trace["marker"], 0, title)[0])
+    if trace.get("fill") == "toself":
+        area = '<rect class="area" x="{:.1f}" y="{:.1f}" width="11" height="11" fill="{}"/>'
+        return Markup(area).format(x, y, trace["fillcolor"])
     if "markers" in trace["mode"]:
         return _marker({**trace["marker"], "size": 9}, x + 5.5, y + 5.5, Markup(""))
     path = f"{x:.1f},{y + 5.5:.1f} {x + 12:.1f},{y + 5.5:.1f}"

@@ -11,9 +11,10 @@ from fastapi.responses import RedirectResponse, Response
 
 from app.errors import Problem
 from app.objects.check import Check
+from app.requests.check_history import read_history
 from app.requests.checks import submit_stored
 from app.requests.state import state_of
-from app.storage import checks
+from app.storage import check_history, checks
 from app.web.api.responses import After
 from app.web.pages.common import missing, redirect
 from app.web.pages.page_and_json import page_and_json, wants_json
@@ -72,18 +73,26 @@ async def make(
     trace: Annotated[str, Form(max_length=64)] = "",
     baseline: Annotated[str, Form(max_length=64)] = "",
     config: Annotated[str, Form()] = "",
+    commit: Annotated[str, Form()] = "",
+    branch: Annotated[str, Form()] = "",
 ) -> Response:
-    """A check of a stored trace under a pasted configuration; what is wrong with it stands under its field."""
+    """A check of a stored trace under a pasted configuration; what is wrong with it stands under its field.
+
+    With a commit it is kept in the history.
+    """
     state = state_of(request)
     try:
-        job, _ = await run_in_threadpool(submit_stored, state, trace=trace, baseline=baseline or None, config=config)
+        history = read_history(wanted=bool(commit.strip()), commit=commit, branch=branch if commit.strip() else "")
+        job, _ = await run_in_threadpool(
+            submit_stored, state, trace=trace, baseline=baseline or None, config=config, history=history
+        )
     except Problem as problem:
         if problem.code not in FORM_CODES:
             raise
         wrong = {**problem.body(), "status": problem.status, "line_text": _config_line(config, problem)}
         if is_fragment(request):
             return render("partials/check/wrong.html", {"wrong": wrong}, request=request, status=422)
-        fields = {"trace": trace, "baseline": baseline, "config": config}
+        fields = {"trace": trace, "baseline": baseline, "config": config, "commit": commit, "branch": branch}
         return await run_in_threadpool(_list, request, fields, wrong=wrong, status=problem.status)
     await state.queue.wait(job["id"], WAIT_S)
     return redirect(request, f"/checks/{job['id']}")
@@ -101,7 +110,8 @@ def check(request: Request, check_id: str, *, body: int = 0) -> Response:
     stored = _find_check(request, check_id)
     if wants_json(request):
         return JSONAnswer(stored)
-    context = {**check_page(stored), "glances": summarize(stored)}
+    series = check_history.series_of_check(state_of(request).store.database, check_id)
+    context = {**check_page(stored), "glances": summarize(stored), "history": series}
     return render("partials/check/body.html" if body else "check.html", context, request=request)
 
 

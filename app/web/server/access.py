@@ -38,25 +38,30 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What one route declares. codes: by status, those of its own problems. queues: the kind of job that it queues."""
+    """What one route declares. codes: by status, those of its own problems. queues: the kind of job that it queues.
+
+    most_bytes: of an upload, where that is not the setting's.
+    """
 
     access: Access
     codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     queues: JobKind | None = None
+    most_bytes: int | None = None
 
 
 _ATTRIBUTE = "__declaration__"
 
 
 def declare(
-    access: Access, *, codes: tuple[Codes, ...] = (), queues: JobKind | None = None
+    access: Access, *, codes: tuple[Codes, ...] = (), queues: JobKind | None = None, most_bytes: int | None = None
 ) -> Callable[[Endpoint], Endpoint]:
     """Decorator of an endpoint, below its router's: `@router.get(...)`, then `@declare(Access.READ)`.
 
     codes: groups of app.web.server.codes, or status -> codes; only operations of /openapi.json need them. queues:
-    answers of this route of the API tell how many more jobs of that kind may wait (app.web.server.limits).
+    answers of this route of the API tell how many more jobs of that kind may wait, and most_bytes how large its body
+    may be (app.web.server.limits).
     """
-    declaration = Declaration(access, join_codes(*codes), queues)
+    declaration = Declaration(access, join_codes(*codes), queues, most_bytes)
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _ATTRIBUTE, declaration)

@@ -37,6 +37,11 @@ class Contract:
         self._open_mounts = tuple(f"{path}/" for _, path in self._declared(Access.OPEN, mounted=True))
         self._computing = _pattern(path for _, path in self._declared(Access.COMPUTE))
         self._uploads = _pattern(path for _, path in self._declared(Access.UPLOAD))
+        self._smaller = [
+            (_pattern([path]), declaration.most_bytes)
+            for (_, path), declaration in declarations.items()
+            if declaration.most_bytes is not None
+        ]
         self._queues = [
             (_pattern([path]), declaration.queues)
             for (method, path), declaration in declarations.items()
@@ -59,6 +64,10 @@ class Contract:
     def takes_files(self, path: str) -> bool:
         """Whether a body may be larger than BODY_BYTES here: app.requests.uploads counts it."""
         return self._uploads.fullmatch(path) is not None
+
+    def most_bytes(self, path: str) -> int | None:
+        """The most that a body may have here where uploads of that path are held to less than the setting."""
+        return next((most for pattern, most in self._smaller if pattern.fullmatch(path)), None)
 
     def queued_kind(self, path: str) -> JobKind | None:
         """The kind of job that a POST to the path queues, where its answer tells of the queue."""

@@ -34,7 +34,8 @@ class LimitHeaders:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 if upload:
-                    headers["Upload-Limit"] = f"max-size={self.state.settings.max_upload_bytes}"
+                    most = self.contract.most_bytes(scope["path"]) or self.state.settings.max_upload_bytes
+                    headers["Upload-Limit"] = f"max-size={most}"
                 if kind is not None and message["status"] < 500:
                     for name, value in (await run_in_threadpool(room, self.state, kind)).items():
                         headers.append(name, value)

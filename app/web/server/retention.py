@@ -24,7 +24,7 @@ from app.errors import Problem
 from app.jobs.ray.model import JOB_FOLDER
 from app.requests import traces as submit_trace
 from app.requests.state import ServerState
-from app.storage import job_table
+from app.storage import check_history, job_table
 from app.storage.database import iso
 from app.storage.tables import checks, events, jobs, links, regions, traces, trash
 from kernels.measure.request import WORK_FOLDER
@@ -49,13 +49,17 @@ LEFT_FOLDERS = (WORK_FOLDER, JOB_FOLDER)
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How many of each were removed; logs and orphans are files, progress is what ended jobs reported, folders are
-    temporary ones that killed validations left, deleted are traces whose deletion could be undone until now."""
+    """How many of each were removed.
+
+    runs are of the history of checks, logs and orphans are files, progress is what ended jobs reported, folders are
+    temporary ones that killed validations left, deleted are traces whose deletion could be undone until now.
+    """
 
     traces: int = 0
     regions: int = 0
     checks: int = 0
     links: int = 0
+    runs: int = 0
     logs: int = 0
     progress: int = 0
     orphans: int = 0
@@ -101,6 +105,7 @@ def sweep(state: ServerState, now_s: float) -> Swept:
         **(_rows(state, iso(_utc(now_s - settings.keep_days * DAY_S))) if settings.keep_days else {}),
         logs=_old_files(settings.logs_dir, now_s - settings.keep_logs_days * DAY_S) if settings.keep_logs_days else 0,
         progress=_progress(state, iso(_utc(now_s - settings.keep_logs_days * DAY_S))) if settings.keep_logs_days else 0,
+        runs=_runs(state, iso(_utc(now_s - settings.keep_history_days * DAY_S))) if settings.keep_history_days else 0,
         orphans=remove_orphans(state, now_s - ORPHAN_S),
         folders=remove_left_folders(Path(tempfile.gettempdir()), now_s - ORPHAN_S),
         deleted=submit_trace.forget_deleted(state, iso(_utc(now_s - UNDO_S))),
@@ -138,6 +143,11 @@ def _rows(state: ServerState, before: str) -> dict[str, int]:
         gone = connection.execute(regions.delete().where(written)).rowcount
         unlinked = connection.execute(links.delete().where(links.c.created_at < before)).rowcount
     return {"traces": len(old_traces), "regions": gone, "checks": len(old_checks), "links": unlinked}
+
+
+def _runs(state: ServerState, before: str) -> int:
+    with state.store.database.write() as connection:
+        return check_history.forget(connection, before)
 
 
 def _progress(state: ServerState, before: str) -> int:

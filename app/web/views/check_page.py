@@ -107,6 +107,8 @@ class Form(TypedDict):
     trace: str
     baseline: str
     config: str
+    commit: str
+    branch: str
 
 
 def check_page(check: Check) -> CheckPage:
@@ -154,12 +156,14 @@ def check_rows(items: Iterable[CheckSummary]) -> list[CheckRow]:
 
 
 def make_form(traces: Iterable[TraceSummary], fields: Mapping[str, str]) -> Form:
-    """fields: what stands in them (`trace`, `baseline`, `config`)."""
+    """fields: what stands in them (`trace`, `baseline`, `config`, `commit`, `branch`)."""
     return {
         "choices": trace_choices(traces),
         "trace": fields.get("trace", ""),
         "baseline": fields.get("baseline", ""),
         "config": fields.get("config") or CONFIG,
+        "commit": fields.get("commit", ""),
+        "branch": fields.get("branch", ""),
     }
 
 

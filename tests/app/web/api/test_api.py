@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from app.objects.common import Problem
 from app.objects.device import Device
 from app.objects.job import Job
-from app.objects.problem import Problem
 from app.objects.record import Validation, ValidationList
 from app.objects.trace import Trace, TraceList
 from tests.app.objects.exact import differences

@@ -18,6 +18,7 @@ from profiler.region.language import text
 from tests.app.check.hostile_trace import EXAMPLE
 from tests.app.web.conftest import serving
 from tests.app.web.routes import ACCESS, CONTRACT
+from tools.checks.check_api import sample_runs
 
 REGION = "x: f32[64, 128]\ny = gelu(x) * 2\nreturn y\n"
 
@@ -56,8 +57,11 @@ def test_what_is_declared_to_read_does_not_work(tmp_path: Path, monkeypatch: pyt
         trace = web.client.post("/api/v1/traces?wait=300", content=EXAMPLE.read_bytes(), timeout=400).json()
         check = web.client.post("/api/v1/checks?wait=300", json={"regions": [REGION]}, timeout=400).json()
         assert (trace["status"], check["state"]) == ("ready", "done")
+        assert web.client.post("/api/v1/history", json={"entries": sample_runs()}).json()["added"]
+        (series,) = web.client.get("/api/v1/history").json()["items"]
         ids = {
             "trace_id": trace["id"],
+            "series_id": series["id"],
             "region_id": next(region["id"] for region in trace["regions"] if region.get("text")),
             "validation_id": next(iter(record_store.records(record_store.FOLDER)))["id"],
             "check_id": check["id"],
