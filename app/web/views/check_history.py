@@ -188,7 +188,7 @@ def series_page(series: HistoryDetail, device: str = "") -> SeriesPage:
         "rows": [_run_row(point, series) for point in reversed(series["points"][-TABLE_RUNS:])],
         "left_out": max(0, series["runs"] - TABLE_RUNS),
         "earlier": _earlier_regression(changes, unit),
-        "command": newest["tell_apart"] if newest else "",
+        "command": newest["how_to_separate"] if newest else "",
         "device": device,
     }
 
@@ -273,7 +273,7 @@ def _headline(series: HistoryDetail, newest: HistoryChange | None) -> tuple[str,
     when = newest["after"]["at"][:10]
     if newest["cause"] in ("regression", "improvement"):
         return f"{words.capitalize()} since {short_commit(newest['after'])}, {when}", newest["because"]
-    blame = "perhaps also the commit" if newest["tell_apart"] else "not the commit"
+    blame = "perhaps also the commit" if newest["how_to_separate"] else "not the commit"
     cause = CAUSES[newest["cause"]][0]
     return f"{words.capitalize()} with {cause} since {when}, {blame}", newest["because"]
 
@@ -334,7 +334,7 @@ def _axis(points: Sequence[HistoryPoint], series: HistoryDetail) -> Axis:
 def _change_row(change: HistoryChange) -> ChangeRow:
     ratio = change["ratio"]
     cause, level = CAUSES[change["cause"]]
-    also = [CAUSES[one][0] for one in change["also"]] + (["perhaps the commit"] if change["tell_apart"] else [])
+    also = [CAUSES[one][0] for one in change["also"]] + (["perhaps the commit"] if change["how_to_separate"] else [])
     return {
         "when": change["after"]["at"][:10],
         "amount": _percent(ratio["mid"]),
@@ -345,7 +345,7 @@ def _change_row(change: HistoryChange) -> ChangeRow:
         "after": short_commit(change["after"]),
         "commits": [commit[:COMMIT_CHARS] for commit in change["commits_between"]],
         "because": change["because"],
-        "command": change["tell_apart"],
+        "command": change["how_to_separate"],
         "confidence": _confidence(change),
     }
 

@@ -33,7 +33,7 @@ def change(before: HistoryPoint, after: HistoryPoint, cause: str) -> HistoryChan
     ratio = after["value"] / before["value"]
     return {"key": KEY, "before": before["run"], "after": after["run"], "cause": cause, "confidence": 0.99,
             "ratio": {"low": ratio * 0.99, "mid": ratio, "high": ratio * 1.01}, "because": "", "commits_between": [],
-            "also": [], "tell_apart": ""}  # type: ignore[return-value,typeddict-item]  # fmt: skip
+            "also": [], "how_to_separate": ""}  # type: ignore[return-value,typeddict-item]  # fmt: skip
 
 
 POINTS = [
