@@ -25,6 +25,7 @@ from app.cli.advise import add_advise
 from app.cli.archive import add_archive
 from app.cli.calibrate import add_calibrate
 from app.cli.check import add_check
+from app.cli.comment import add_comment
 from app.cli.fleet import add_fleet
 from app.cli.init import under_init
 from app.cli.inputs import InputError
@@ -124,8 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     for add in (
-        add_advise, add_capture, add_oracle, add_validate, add_check, add_watch, add_archive, add_kit, add_landscape,
-        add_accuracy, add_calibrate, add_fleet, add_report, add_agents,
+        add_advise, add_capture, add_oracle, add_validate, add_check, add_comment, add_watch, add_archive, add_kit,
+        add_landscape, add_accuracy, add_calibrate, add_fleet, add_report, add_agents,
     ):  # fmt: skip
         add(commands)
     return parser
