@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +22,18 @@ Used = Callable[[Path, Mapping[str, str]], Mapping[str, str]]
 
 @dataclass
 class Run:
-    """What came of an action. ran: names of the steps that were run."""
+    """What came of an action. seconds: wall time of each step that was run, by its name."""
 
     ok: bool = True
-    ran: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
     log: str = ""
     summary: str = ""
     outputs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ran(self) -> list[str]:
+        """Names of the steps that were run, in their order."""
+        return list(self.seconds)
 
 
 def load(path: Path) -> Any:
@@ -59,7 +65,7 @@ def run_action(
     for number, step in enumerate(action["runs"]["steps"]):
         if not holds(step.get("if"), context, not run.ok):
             continue
-        run.ran.append(step["name"])
+        began = time.monotonic()
         outputs: Mapping[str, str] = {}
         if "run" in step:
             ok, outputs = _run_step(step, context, here, job, temporary / str(number), run)
@@ -70,6 +76,7 @@ def run_action(
             except AssertionError as error:
                 ok = False
                 run.log += f"{step['uses']}: {error}\n"
+        run.seconds[step["name"]] = time.monotonic() - began
         if "id" in step:
             context["steps"][step["id"]] = {"outputs": dict(outputs)}
         run.ok = run.ok and (ok or bool(step.get("continue-on-error")))
