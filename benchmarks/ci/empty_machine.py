@@ -3,7 +3,7 @@
 In each round an empty home, empty caches, a fresh environment of Python. The steps of `action.yml` are run as they
 stand: the wheel is installed with all that it needs, a trace is checked against another one's and a region against a
 contract, the step's summary, SARIF and other reports are written, and the comment is posted on a server of this machine
-that speaks GitHub's calls. Packages come from where this machine's pip has them. The wheel is built before, of this
+that speaks GitHub's calls. Packages are those of constraints.txt, from where this machine's pip has them. The wheel is built before, of this
 checkout; the time of that is told and not counted. On two cores, of however many there are.
 
 Run it where nothing else runs. Prints the claims that the record does not bear out; 1 where there is one.
@@ -31,7 +31,7 @@ from tools.stamp import stamp
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD = ROOT / "tests" / "records" / "ci-empty-machine.json"
-TRACE = ROOT / "app" / "examples" / "handrolled_blocks.json.gz"
+TRACE = ROOT / "tests" / "data" / "traces" / "handrolled_blocks_bf16_eager.json.gz"
 CONFIG = Path(__file__).with_name("tritonworthy.toml")
 CONTRACT = "gelu chain"
 """The contract in the configuration."""
@@ -82,7 +82,8 @@ def one_round(wheel: Path, folder: Path) -> Round:
     load_before = os.getloadavg()[0]
     with serving(GitHub()) as github:
         job = environment(
-            HOME=str(home), XDG_CACHE_HOME=str(home / "cache"), PIP_NO_CACHE_DIR="1", TMPDIR=str(folder / "tmp"),
+            HOME=str(home), XDG_CACHE_HOME=str(home / "cache"), TMPDIR=str(folder / "tmp"),
+            PIP_NO_CACHE_DIR="1", PIP_CONSTRAINT=str(ROOT / "constraints.txt"),
             GITHUB_ACTIONS="true", GITHUB_API_URL=github.url, GITHUB_REPOSITORY="o/r",
             GITHUB_EVENT_PATH=str(folder / "event.json"),
         )  # fmt: skip

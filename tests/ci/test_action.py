@@ -188,7 +188,7 @@ def test_steps_that_are_turned_off_are_not_run(here: Path, server: GitHub) -> No
 
 
 @pytest.mark.parametrize("text", ["$(touch own)", "`touch own`", "x; touch own", "'; touch own; '", "--help", "a\nb c"])
-@pytest.mark.parametrize("name", ["files", "baseline", "config", "device", "formats", "reports"])
+@pytest.mark.parametrize("name", ["files", "baseline", "config", "device", "formats", "history", "reports"])
 def test_no_input_is_run(name: str, text: str, here: Path, server: GitHub, tmp_path: Path) -> None:
     """With a stand-in for Python that writes down what it is called with: what bash makes of the inputs."""
     python = tmp_path / "python"
@@ -223,4 +223,4 @@ def test_what_is_installed(
     python.chmod(0o755)
     run(here, server, python=str(python), **given)
     pip = [line for line in (tmp_path / "called").read_text().splitlines() if line.startswith("-m pip")]
-    assert pip == ([] if installed is None else [f"-m pip install --quiet {installed}"])
+    assert pip == ([] if installed is None else [f"-m pip install --quiet --no-compile {installed}"])
