@@ -3,8 +3,8 @@
 In each round an empty home, empty caches, a fresh environment of Python. The steps of `action.yml` are run as they
 stand: the wheel is installed with all that it needs, a trace is checked against another one's and a region against a
 contract, the step's summary, SARIF and other reports are written, and the comment is posted on a server of this machine
-that speaks GitHub's calls. Packages are those of constraints.txt, from where this machine's pip has them. The wheel is built before, of this
-checkout; the time of that is told and not counted. On two cores, of however many there are.
+that speaks GitHub's calls. Packages are those of constraints.txt, from where this machine's pip has them. The wheel is
+built before, of this checkout; the time of that is told and not counted. On two cores, of however many there are.
 
 Run it where nothing else runs. Prints the claims that the record does not bear out; 1 where there is one.
 """
