@@ -150,7 +150,7 @@ def failed_claims(record: Record) -> list[str]:
         said += [f"round {number}: exit {one['exit_code']}"] if one["exit_code"] != "0" else []
         said += [f"round {number}: {one['comments']} comments"] if one["comments"] != 1 else []
         said += [f"round {number}: no rule in SARIF"] if not one["sarif_rules"] else []
-        said += [f"round {number}: the contract was not held"] if f"{CONTRACT}: passed" not in one["contracts"] else []
+        said += [f"round {number}: the contract was not held"] if f"{CONTRACT}: kept" not in one["contracts"] else []
     return said
 
 

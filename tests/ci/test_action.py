@@ -187,6 +187,15 @@ def test_steps_that_are_turned_off_are_not_run(here: Path, server: GitHub) -> No
     assert server.calls == []
 
 
+def test_a_history_grows_by_a_line_with_every_run(here: Path, server: GitHub) -> None:
+    pytest.importorskip("app.history")
+    for count in (1, 2):
+        done = run(here, server, files="step.json.gz", history="runs.jsonl", comment="false")
+        assert done.ok, done.log
+        lines = (here / "runs.jsonl").read_text(encoding="utf-8").splitlines()
+        assert sum('"measures"' in line for line in lines) == count
+
+
 @pytest.mark.parametrize("text", ["$(touch own)", "`touch own`", "x; touch own", "'; touch own; '", "--help", "a\nb c"])
 @pytest.mark.parametrize("name", ["files", "baseline", "config", "device", "formats", "history", "reports"])
 def test_no_input_is_run(name: str, text: str, here: Path, server: GitHub, tmp_path: Path) -> None:
