@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
-from benchmarks.server.checkout import commit
 from tests.app.check.validators import VALIDATORS
 from tests.ci.forges import GitHub, serving
 from tests.ci.steps import environment, load, run_action
@@ -134,7 +133,6 @@ class Record(TypedDict, total=False):
 
     date: str
     versions: dict[str, str]
-    commit: dict[str, object]
     cores: int
     wheel_s: float
     rounds: list[Round]
@@ -184,7 +182,6 @@ def main() -> int:
             shutil.rmtree(Path(name) / str(number))
     record: Record = {
         **stamp(()),  # type: ignore[typeddict-item]
-        "commit": commit(ROOT),
         "cores": len(cores),
         "wheel_s": round(wheel_s, 1),
         "rounds": rounds,
