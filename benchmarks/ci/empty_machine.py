@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -42,11 +43,12 @@ NEEDED = ("torch", "triton", "numpy")
 
 
 class Round(TypedDict):
-    """One run. seconds: by step. load: of the machine when it began."""
+    """One run. seconds: by step. cpu_s: processor time of all its processes. load: of the machine when it began."""
 
     load: float
     seconds: dict[str, float]
     total_s: float
+    cpu_s: float
     exit_code: str
     comments: int
     comment_chars: int
@@ -88,7 +90,7 @@ def one_round(wheel: Path, folder: Path) -> Round:
         )  # fmt: skip
         for own in ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"):
             job.pop(own, None)
-        began = time.monotonic()
+        began, used_s = time.monotonic(), _children_s()
         base = str(Path(sys.base_prefix) / "bin" / "python3")
         subprocess.run([base, "-m", "venv", str(folder / "venv")], env=job, check=True)
         made_s = time.monotonic() - began
@@ -98,7 +100,7 @@ def one_round(wheel: Path, folder: Path) -> Round:
             "actions/upload-artifact": lambda here, settings: {"artifact-url": ""},
             "github/codeql-action/upload-sarif": lambda here, settings: {},
         }, token="secret")  # fmt: skip
-        total_s = time.monotonic() - began
+        total_s, cpu_s = time.monotonic() - began, _children_s() - used_s
         bodies = github.bodies()
     if not run.ok:
         raise AssertionError(run.log)
@@ -112,6 +114,7 @@ def one_round(wheel: Path, folder: Path) -> Round:
         "load": round(load_before, 2),
         "seconds": {name: round(s, 1) for name, s in {ENVIRONMENT: made_s, **run.seconds}.items()},
         "total_s": round(total_s, 1),
+        "cpu_s": round(cpu_s, 1),
         "exit_code": run.outputs["exit-code"],
         "comments": len(bodies),
         "comment_chars": len(bodies[0]),
@@ -119,6 +122,12 @@ def one_round(wheel: Path, folder: Path) -> Round:
         "contracts": [f"{row['name']}: {row['outcome']}" for row in report.get("contracts", [])],
         "versions": _versions(python, job),
     }
+
+
+def _children_s() -> float:
+    """Processor time of the children that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _versions(python: str, job: Mapping[str, str]) -> dict[str, str]:
@@ -158,6 +167,7 @@ def table(record: Record) -> str:
     head = [f"| step | {' | '.join(f'{n}, s' for n in range(1, len(rounds) + 1))} |", "|-|" + "-:|" * len(rounds)]
     steps = [(name, [one["seconds"][name] for one in rounds]) for name in rounds[0]["seconds"]]
     steps += [("all of it", [one["total_s"] for one in rounds])]
+    steps += [("of processor time", [one["cpu_s"] for one in rounds])]
     rows = [f"| {name} | {' | '.join(f'{s:.1f}' for s in all_s)} |" for name, all_s in steps]
     loads = " | ".join(format(one["load"], ".2f") for one in rounds)
     return "\n".join([*head, *rows, f"| load of the machine before | {loads} |"])
