@@ -47,6 +47,7 @@ class _Agent(msgspec.Struct):
     product_name: str = ""
     cu_count: int = 0
     wave_front_size: int = 0
+    gfx_target_version: int = 0
     mem_banks: list[_Bank] = msgspec.field(default_factory=list)
 
 
@@ -161,10 +162,11 @@ def _kernel_time_ns(process: _Process) -> int:
 
 
 def _properties(agent: _Agent) -> DeviceProperties:
-    memory_bytes = sum(bank.size_in_bytes for bank in agent.mem_banks)
+    version = agent.gfx_target_version  # 90402 of gfx942
     return DeviceProperties(
-        agent.product_name or agent.name, None, None, agent.cu_count, agent.wave_front_size, memory_bytes
-    )
+        agent.product_name or agent.name, version // 10_000, version // 100 % 100, agent.cu_count,
+        agent.wave_front_size, sum(bank.size_in_bytes for bank in agent.mem_banks),
+    )  # fmt: skip
 
 
 def _events(process: _Process, gpus: list[_Agent], recording: Recording) -> Iterator[Event]:

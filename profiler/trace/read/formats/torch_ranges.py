@@ -23,8 +23,11 @@ _TAIL = re.compile(
 )
 _BEGINS_TAIL = (", seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")
 
-_OPERATION = re.compile(r"[A-Za-z_]\w*::\w|triton_|CompiledFunction|Torch-Compiled Region: |\w+Backward\d*$")
-"""How the names of operations begin that torch.profiler lists as `cpu_op`."""
+_OPERATION = re.compile(
+    r"[A-Za-z_][\w.]*::\w|triton_|CompiledFunction|Torch-Compiled Region: |AOTDispatcher |\w+Backward\d*$"
+    r"|(?:detach_?|record_param_comms|_grad_sum_to_size|TorchDynamo Cache Lookup|Pregraph bytecode)$"
+)
+"""How the names of operations begin that torch.profiler lists as `cpu_op`; the last ones have no namespace."""
 
 
 @dataclass(frozen=True, slots=True)
