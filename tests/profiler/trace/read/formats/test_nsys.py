@@ -13,7 +13,7 @@ import pytest
 from profiler.trace import Limits, Trace, TraceError, read_trace, steady_step
 from profiler.trace.analyze.gpu_utilization import union_us, work_intervals
 from profiler.trace.model import NONE
-from tests.profiler.trace.files import TRACES, annotation, kernel, launch, loaded, op, real, written
+from tests.profiler.trace.files import annotation, kernel, launch, loaded, op, real, written
 from tests.profiler.trace.nsys_export import MODERN, OLDER, Export, export
 
 OF_ONE_RUN = (
@@ -74,16 +74,16 @@ def test_shapes_and_forward_backward_pairs_come_from_the_ranges_of_emit_nvtx(tmp
     name = "gpt2_train_autocast_eager.json.gz"
     exported, recorded = read_trace(export(loaded(name), tmp_path / "run.sqlite")), real(name)
     assert _numbered(exported) == _numbered(recorded)
-    products = [
-        tuple(trace.details[trace.ops.detail[i]].dims[:2])
-        for trace in (exported, recorded)
-        for i in range(len(trace.ops.name))
-        if trace.names[trace.ops.name[i]] == "aten::mm"
-    ]
-    half = len(products) // 2
-    assert half > 100
-    assert products[:half] == products[half:]
+    assert sum(_products(exported).values()) > 100
+    assert _products(exported) == _products(recorded)
     assert all(detail.types == () for detail in exported.details), "nsys does not tell them"
+
+
+def _products(trace: Trace) -> Counter[tuple[object, ...]]:
+    """Sizes of both operands of each matrix product."""
+    ops = trace.ops
+    rows = [i for i in range(len(ops.name)) if trace.names[ops.name[i]] == "aten::mm"]
+    return Counter(trace.details[ops.detail[i]].dims[:2] for i in rows)
 
 
 def _numbered(trace: Trace) -> list[tuple[int, str, int]]:
@@ -222,14 +222,3 @@ def test_a_made_run_links_as_its_torch_trace_does(tmp_path: Path) -> None:
     }  # fmt: skip
     assert trace.ops.sequence.tolist() == torch_trace.ops.sequence.tolist() == [NONE, 4, 4]
     assert trace.details[0].dims == ((8,), (2, 4), (4, 8))
-
-
-def test_every_recorded_trace_can_be_written_as_an_export_and_read(tmp_path: Path) -> None:
-    count = 0
-    for path in sorted(TRACES.glob("*eager*.json.gz")):
-        if ".et." in path.name:
-            continue
-        trace = read_trace(export(loaded(path.name), tmp_path / "run.sqlite"))
-        assert trace.kernel_time_us == pytest.approx(real(path.name).kernel_time_us, rel=1e-12)
-        count += 1
-    assert count >= 8
