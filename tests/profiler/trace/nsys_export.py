@@ -1,7 +1,7 @@
 """A torch.profiler trace written as nsys would have exported the same run: a fixture for what reads such exports.
 
-No real export is at hand, so the tables are those of NVIDIA's "SQLite Export Schema Reference" (Nsight Systems 2021.5 to
-2025), and the ranges are named as PyTorch's emit_nvtx names them (torch/csrc/profiler/util.cpp, getNvtxStr). Nothing
+No real export is at hand, so the tables are those of NVIDIA's "SQLite Export Schema Reference" (Nsight Systems 2021.5
+to 2025), and the ranges are named as PyTorch's emit_nvtx names them (torch/csrc/profiler/util.cpp, getNvtxStr). Nothing
 here is taken from the reader. What nsys cannot know is left out: types, strides and values of arguments, modules.
 """
 
@@ -64,7 +64,8 @@ OLDER = {
 _COPIES = {"HtoD": 1, "DtoH": 2, "DtoD": 8}
 _PLACES = {"Pageable": 1, "Pinned": 2, "Device": 3}
 _VERSIONS = {"cudaLaunchKernel": "_v7000", "cudaMemcpyAsync": "_v3020", "cudaLaunchKernelExC": "_v11060",
-             "cudaStreamSynchronize": "_v3020", "cudaDeviceSynchronize": "_v3020", "cudaGraphLaunch": "_v10000"}  # fmt: skip
+             "cudaStreamSynchronize": "_v3020", "cudaDeviceSynchronize": "_v3020",
+             "cudaGraphLaunch": "_v10000"}  # fmt: skip
 
 HOST, GPU = ("cpu_op", "user_annotation"), ("kernel", "gpu_memcpy", "gpu_memset")
 

@@ -32,9 +32,10 @@ def recorded(document: dict[str, Any]) -> dict[str, Any]:
         if operation not in operations[kind]:
             operations[kind].append(operation)
         start = round(event["ts"] * 1000)
+        end = start + round(event.get("dur", 0) * 1000)
         return {"size": 64, "kind": _KINDS.index(kind), "operation": operations[kind].index(operation),
                 "correlation_id": {"internal": correlation, "external": 0},
-                "start_timestamp": start, "end_timestamp": start + round(event.get("dur", 0) * 1000), **more}  # fmt: skip
+                "start_timestamp": start, "end_timestamp": end, **more}  # fmt: skip
 
     for event in events:
         args, category, name = event.get("args", {}), event.get("cat"), event["name"]

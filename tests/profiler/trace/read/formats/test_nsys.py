@@ -120,7 +120,11 @@ def test_ranges_of_users_are_annotations_and_those_of_libraries_are_not_there(tm
 
 def test_a_text_beside_its_reference_is_the_range_s_name(tmp_path: Path) -> None:
     made = Export(tmp_path / "run.sqlite")
-    for start, text, reference in ((0, "aten::a", None), (10, None, made.string("aten::b")), (20, "", made.string("aten::c"))):
+    for start, text, reference in (
+        (0, "aten::a", None),
+        (10, None, made.string("aten::b")),
+        (20, "", made.string("aten::c")),
+    ):
         made.insert("NVTX_EVENTS", start=start, end=start + 5, eventType=59, text=text, textId=reference,
                     globalTid=made.global_id(5))  # fmt: skip
     made.close()
@@ -180,7 +184,8 @@ def test_rows_of_wrong_types_and_times_are_left_out_and_counted(tmp_path: Path) 
         db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName, streamId, correlationId)")
         db.execute("INSERT INTO StringIds VALUES (1, 'k'), ('x', 'y'), (2, x'00')")
         db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?)",
-                       [(0, 10, 1, 7, 1), ("a", 10, 1, 7, 1), (5, None, 1, 7, 1), (9, 3, 1, 7, 1), (20, 30, b"1", b"", 1e9),
+                       [(0, 10, 1, 7, 1), ("a", 10, 1, 7, 1), (5, None, 1, 7, 1), (9, 3, 1, 7, 1),
+                        (20, 30, b"1", b"", 1e9),
                         (40, 50, 2, -3, -1), (60, 2**63 - 1, 1, 7, 2**62)])  # fmt: skip
     trace = read_trace(path)
     assert sorted({trace.names[n] for n in trace.kernels.name}) == ["k", "kernel without a name"]

@@ -80,7 +80,13 @@ def test_records_of_no_time_and_of_no_name_are_no_hindrance(tmp_path: Path) -> N
     document = recorded(SMALL)
     process = document["rocprofiler-sdk-tool"][0]
     (dispatch,) = process["buffer_records"]["kernel_dispatch"]
-    for change in ({"start_timestamp": 0}, {"end_timestamp": 1}, {"dispatch_info": None}, {"kind": 99}, {"operation": 99}):
+    for change in (
+        {"start_timestamp": 0},
+        {"end_timestamp": 1},
+        {"dispatch_info": None},
+        {"kind": 99},
+        {"operation": 99},
+    ):
         process["buffer_records"]["kernel_dispatch"].append({**dispatch, **change})
     process["buffer_records"]["hip_api"][0]["operation"] = 2**40
     process["strings"]["marker_api"][1]["value"] = ""
@@ -90,7 +96,9 @@ def test_records_of_no_time_and_of_no_name_are_no_hindrance(tmp_path: Path) -> N
     assert "kernel without a name" in trace.names
 
 
-def test_more_records_or_bytes_than_a_trace_may_have_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_records_or_bytes_than_a_trace_may_have_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = file(tmp_path, recorded(SMALL))
     with pytest.raises(TraceError, match="more than 2 events"):
         read_trace(path, Limits(max_events=2))

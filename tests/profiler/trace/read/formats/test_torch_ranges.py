@@ -18,7 +18,7 @@ SIZES = "[[2, 3], [3, 4]]"
         ("aten::mm", Range("aten::mm", True)),
         ("aten::mm, seq = 5", Range("aten::mm", True, 5)),
         (f"aten::mm, seq = 5, op_id = 12, sizes = {SIZES}", Range("aten::mm", True, 5, SIZES)),
-        (f"aten::mm, op_id = 12, sizes = {SIZES}, input_op_ids = [(7, 0), (3, 1)]", Range("aten::mm", True, NONE, SIZES)),
+        (f"aten::mm, op_id = 2, sizes = {SIZES}, input_op_ids = [(7, 0), (3, 1)]", Range("aten::mm", True, NONE, SIZES)),
         (f"aten::mm, seq = 5, sizes = {SIZES}, input_op_ids = []", Range("aten::mm", True, 5, SIZES)),
         ("autograd::engine::evaluate_function: AddmmBackward0, seq = 5, op_id = 40",
          Range("autograd::engine::evaluate_function: AddmmBackward0", True, 5)),
