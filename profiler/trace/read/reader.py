@@ -11,6 +11,7 @@ from profiler.trace.notes import by_weight
 from profiler.trace.read.assemble import assemble
 from profiler.trace.read.columns import Columns
 from profiler.trace.read.events import Header
+from profiler.trace.read.formats.argument_types import with_argument_types
 from profiler.trace.read.formats.open import open_recording
 from profiler.trace.read.formats.recording import Recording
 from profiler.trace.read.limits import Limits, check_events
@@ -61,7 +62,7 @@ def _of_recording(recording: Recording, limits: Limits, on_read: OnRead | None) 
         check_events(columns.events, limits)
     if on_read is not None:
         on_read(1.0)
-    trace = assemble(columns, recording.header, recording.dropped, truncated=False)
+    trace = with_argument_types(assemble(columns, recording.header, recording.dropped, truncated=False))
     return replace(trace, notes=by_weight((*trace.notes, *recording.notes)))
 
 
