@@ -60,9 +60,10 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "file",
         metavar="FILE",
         nargs="+",
-        help="a trace (.json, .json.gz), the traces of several ranks (also as one .tar, .tar.gz or .zip), a region's"
-        " text, or - for stdin; or a program: model.py:FUNCTION, which returns (module, inputs), hf:CONFIG.json, or"
-        " def:DEFINITION.json. A program, and a definition's reference, run with your rights",
+        help="a trace (.json of torch.profiler or rocprofv3, .sqlite of nsys; also .gz, .zst), the traces of several"
+        " ranks (also as one .tar, .tar.gz or .zip), a region's text, or - for stdin; or a program: model.py:FUNCTION,"
+        " which returns (module, inputs), hf:CONFIG.json, or def:DEFINITION.json. A program, and a definition's"
+        " reference, run with your rights",
     )
     advise.add_argument(
         "--companion",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.trace_report.ranks import RankReports
     from app.trace_report.report import Whole
 
-TRACE_SUFFIXES = (".json", ".gz", ".tar", ".tgz", ".zip")
+TRACE_SUFFIXES = (".json", ".gz", ".zst", ".sqlite", ".tar", ".tgz", ".zip")
 
 
 class InputError(Exception):
@@ -42,9 +42,11 @@ def is_trace(path: Path) -> bool:
             head = file.read(64).lstrip()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+    from profiler.trace.read.formats.kinds import SQLITE
+    from profiler.trace.read.formats.unzstd import ZSTD
     from profiler.trace.read.members import is_zip
 
-    return head[:1] in (b"{", b"[", b"\x1f") or is_zip(path)
+    return head.startswith((b"{", b"[", b"\x1f", ZSTD, SQLITE)) or is_zip(path)
 
 
 @contextmanager

@@ -30,7 +30,9 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         " nothing to load. A region's has the archive's nearest measurement.",
     )
     report.add_argument(
-        "file", metavar="FILE", help="a trace (.json, .json.gz, or alone in a .zip), a region's text, or - for stdin"
+        "file",
+        metavar="FILE",
+        help="a trace (.json, .sqlite of nsys, .gz, .zst, or alone in a .zip), a region's text, or - for stdin",
     )
     report.add_argument("--out", type=given_path, metavar="PATH", help="by default the file's name with .html")
     workload_options(report)

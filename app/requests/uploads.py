@@ -24,6 +24,7 @@ from app.settings import Settings
 from app.storage.damage import removal_error
 from app.storage.database import new_id
 from profiler.trace.errors import TraceError
+from profiler.trace.read.formats.unzstd import ZSTD
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import RATIO_FLOOR_BYTES, Limits
 from profiler.trace.read.members import is_archive, is_zip, traces_in
@@ -69,7 +70,7 @@ SLOWEST_BYTES_PER_S = 1024
 """Of an upload, on average over the idle timeout: less is a client that only holds a place."""
 
 LOOK_BYTES = 8 * 1024 * 1024
-"""Gzip files up to this size are looked into before they are kept: a bomb is small. The reader's child has the same
+"""Packed files up to this size are looked into before they are kept: a bomb is small. The reader's child has the same
 limits for all of them."""
 
 
@@ -107,8 +108,8 @@ class _File:
 
     def write(self, data: bytes) -> None:
         self.size += len(data)
-        if len(self.head) < len(GZIP):
-            self.head += data[: len(GZIP)]
+        if len(self.head) < len(ZSTD):
+            self.head += data[: len(ZSTD)]
         if self.size > self.settings.max_upload_bytes:
             raise _too_large(self.settings)
         if self.size >= self.next_check:
@@ -133,8 +134,8 @@ class _File:
 
 
 def _refuse_bomb(file: _File) -> None:
-    """Problem 413 for a small gzip file that unpacks to what no trace does; nothing else is judged here."""
-    if file.size > LOOK_BYTES or not file.head.startswith(GZIP):
+    """Problem 413 for a small packed file that unpacks to what no trace does; nothing else is judged here."""
+    if file.size > LOOK_BYTES or not file.head.startswith((GZIP, ZSTD)):
         return
     given = 0
     try:
@@ -224,7 +225,7 @@ async def receive(
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        detail = f"Content-Encoding {encoding[:40]!r} is not read here: send .json or .json.gz as it is."
+        detail = f"Content-Encoding {encoding[:40]!r} is not read here: send the file as it is, packed or not."
         raise Problem(415, "unsupported-media-type", "", detail)
     kind, options = parse_options_header(request.headers.get("content-type"))
     _check_announced(request, settings)
