@@ -245,7 +245,7 @@ WAY_IS_MADE = "another profiler began in a step that was recorded, and torch has
 
 @pytest.mark.parametrize("theirs", ["profile()", "autograd_profile()", "legacy_profile()", "emit_itt()"])
 def test_a_profiler_that_begins_in_a_recorded_step_records_and_the_program_lives(tmp_path: Path, theirs: str) -> None:
-    # three steps are timed, one warms up (3), two are recorded (4, 5), one warms up (6), one is recorded with stacks (7)
+    # three steps are timed, one warms up, two are recorded (4, 5), one warms up, one is recorded with stacks (7)
     places = [(3, 3), (4, 4), (4, 9), (5, 20), (6, 9), (7, 7)]
     done = run_program(tmp_path, WITHIN.format(theirs=theirs, places=places))
     assert done.returncode == 0, done.stderr
