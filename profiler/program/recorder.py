@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from profiler.program.frames import Stacks, user_line
+from profiler.program.guesses import READS, SIZED, guess_of
 from profiler.program.model import Gap, ProgramError
 from profiler.program.stand_ins import Chosen
 from profiler.region.graph.lowering import operation_of, tensor_of
@@ -23,7 +24,6 @@ MOST_CALLS = 200_000
 """Of one step. A loop over tokens that was meant for a GPU would otherwise fill the memory."""
 MARK = "tritonworthy call "
 """Begins the name of the event by which a call is told among the profiler's."""
-READS = "a value is read from the device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.stacks = Stacks()
         self.storages: dict[int, int] = {}
         self.to_host = False
+
+    def note_wait(self, name: str) -> None:
+        """The host waits here until the GPU has done all before it, and nothing is brought: a call of that name."""
+        self.gap("the host waits for the GPU (synchronize)")
+        index = len(self.calls)
+        self.calls.append(Reached(None, self.stacks.here(), waits=True))
+        with torch._C._profiler._RecordFunctionFast(name), torch._C._profiler._RecordFunctionFast(f"{MARK}{index}"):
+            pass
 
     def gap(self, what: str) -> None:
         """Note it, with the line of the user's program that is running."""
@@ -90,16 +98,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             answer = torch.ones((), dtype=args[0].dtype, device="cpu").item()
             self.gap(f"{READS}; assumed {answer}")
             return answer
-        if func is aten.equal.default:
-            self.gap(f"{READS} (torch.equal); assumed True")
-            return True
-        if func is aten.nonzero.default:
-            self.gap("the result's size depends on values (nonzero); assumed that all are true")
-            return torch.empty((args[0].numel(), args[0].dim()), dtype=torch.int64, device="meta")
-        if func is aten.masked_select.default:
-            self.gap("the result's size depends on values (masked_select); assumed that all are true")
-            size = torch.empty_like(args[0] * args[1]).numel()
-            return torch.empty((size,), dtype=args[0].dtype, device="meta")
+        if (guess := guess_of(func)) is not None:
+            result, told = guess(*args, **kwargs)
+            if told:
+                self.gap(told)
+            return result
         if func in _BY_MASKS:
             args = (args[0], self._as_positions(args[1]), *args[2:])
         try:
@@ -117,7 +120,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if index is None or index.dtype not in (torch.bool, torch.uint8):
                 positions.append(index)
                 continue
-            self.gap("the result's size depends on values (a mask as index); assumed that all are true")
+            self.gap(f"{SIZED} (a mask as index); assumed that all {index.numel():,} are true")
             positions += [torch.empty((index.numel(),), dtype=torch.int64, device="meta") for _ in index.shape]
         return positions
 
