@@ -29,14 +29,23 @@ def _allclose(one: torch.Tensor, other: torch.Tensor, *_: object, **__: object) 
 
 
 def _nonzero(values: torch.Tensor) -> tuple[Any, str]:
-    told = f"{SIZED} (nonzero); assumed that all {values.numel():,} are true"
-    return torch.empty((values.numel(), values.dim()), dtype=torch.int64, device="meta"), told
+    return nonzero_of(values, values.numel()), f"{SIZED} (nonzero); {all_true(values)}"
 
 
 def _masked_select(values: torch.Tensor, mask: torch.Tensor) -> tuple[Any, str]:
-    size = torch.empty_like(values * mask).numel()
-    made = torch.empty((size,), dtype=values.dtype, device="meta")
-    return made, f"{SIZED} (masked_select); assumed that all {size:,} are true"
+    both = torch.empty_like(values * mask)
+    made = torch.empty((both.numel(),), dtype=values.dtype, device="meta")
+    return made, f"{SIZED} (masked_select); {all_true(both)}"
+
+
+def nonzero_of(values: torch.Tensor, true: int) -> torch.Tensor:
+    """The positions of so many."""
+    return torch.empty((true, values.dim()), dtype=torch.int64, device="meta")
+
+
+def all_true(mask: torch.Tensor) -> str:
+    """The assumption in words."""
+    return f"assumed that all {mask.numel():,} are true"
 
 
 def _different(values: torch.Tensor, shape: Sequence[int], count: int, inverse: Sequence[int]) -> tuple[Any, str]:
