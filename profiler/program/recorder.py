@@ -15,7 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from profiler.program.frames import Stacks, user_line
 from profiler.program.guesses import READS, SIZED, all_true, guess_of, nonzero_of
 from profiler.program.model import Gap, ProgramError
-from profiler.program.routing import follow, numbers, picked, subject_of
+from profiler.program.routing import Routed, follow, numbers, picked, subject_of
 from profiler.program.stand_ins import Chosen
 from profiler.region.graph.lowering import operation_of, tensor_of
 from profiler.region.graph.operation import Operation
@@ -103,7 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             answer = self._assumed(args[0])
             self.gap(f"{READS}; assumed {answer}")
             return answer
-        if func is aten.nonzero.default and (routed := self.routed.get(args[0])) is not None:
+        if func is aten.nonzero.default and (routed := self._routed(args[0])) is not None:
             self.gap(f"{SIZED} (nonzero); {routed.said(args[0])}")
             made = nonzero_of(args[0], routed.true_of(args[0]))
             if routed.is_of_experts(args[0]):
@@ -131,7 +131,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if index is None or index.dtype not in (torch.bool, torch.uint8):
                 positions.append(index)
                 continue
-            routed = self.routed.get(index)
+            routed = self._routed(index)
             true = index.numel() if routed is None else routed.true_of(index)
             told = all_true(index) if routed is None else routed.said(index)
             self.gap(f"{SIZED} (a mask as index); {told}")
@@ -140,10 +140,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _assumed(self, value: torch.Tensor) -> Any:
         """What a value is taken for: true or 1; what few of a router's elements are is false."""
-        routed = self.routed.get(value)
+        routed = self._routed(value)
         if routed is not None and routed.density is not None and routed.density < 0.5 and value.dtype == torch.bool:
             return False
         return torch.ones((), dtype=value.dtype, device="cpu").item()
+
+    def _routed(self, tensor: torch.Tensor) -> Routed | None:
+        return self.routed.get(tensor)  # type: ignore[no-any-return, no-untyped-call]
 
     def _follow(self, func: Any, args: Sequence[Any], result: Any) -> None:
         """Note where a router's choice goes."""
@@ -151,7 +154,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if (choice := picked(name, args, result)) is not None:
             self.routed[choice[0]] = choice[1]
         elif self.routed and isinstance(subject := subject_of(name, args), torch.Tensor):
-            routed = self.routed.get(subject)
+            routed = self._routed(subject)
             if routed is not None:
                 self.routed.update(follow(name, routed, args, result))
 
