@@ -18,7 +18,6 @@ from app.agents.brief.trace import trace_brief
 from app.analysis.own_oracle import start_oracle
 from app.cli.inputs import (
     InputError,
-    by_archive,
     check_device,
     is_trace,
     read_ranks,
@@ -155,7 +154,9 @@ def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
     if arguments.device == ALL:
         print_answer(_on_devices(arguments, read_text(arguments.file[0])), devices_text, as_json=arguments.json)
         return OK
-    region = advise_region(arguments, read_text(arguments.file[0]))
+    from app.trace_report.by_record import region_by_archive
+
+    region = region_by_archive(advise_region(arguments, read_text(arguments.file[0])))
     if arguments.brief:
         print_brief(region_brief(region, arguments.file[0]))
         return OK
@@ -167,6 +168,8 @@ def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
 def _finish_by_oracle(arguments: argparse.Namespace) -> Iterator[Callable[[Whole], TraceBody]]:
     """Makes a report's trace: with Inductor's answers unless they are not wanted, waiting for them, and by what the
     archive has of its regions."""
+    from app.trace_report.by_record import by_archive
+
     if arguments.oracle == "off":
         yield lambda whole: by_archive(whole.trace)
         return

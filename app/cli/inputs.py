@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from app.archive import record_store
 from app.thresholds import thresholds_in_force
 
 if TYPE_CHECKING:
@@ -106,13 +105,6 @@ def _inside(path: Path, folder: Path) -> list[Path]:
 def read_trace(path: Path) -> TraceBody:
     """A trace with its regions and their advice, as it is predicted. Raises InputError."""
     return read_whole_trace(path).trace
-
-
-def by_archive(trace: TraceBody) -> TraceBody:
-    """A trace by what the archive has of its regions on its device: the user's records and the shipped ones."""
-    from app.trace_report.by_record import from_folders
-
-    return from_folders(trace, (record_store.user_folder(), record_store.FOLDER), thresholds_in_force())
 
 
 def read_whole_trace(

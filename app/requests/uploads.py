@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.errors import Problem
 from app.requests.multipart import Multipart, Part
+from app.requests.programs import HEAD_BYTES, refuse_by_head, refuse_program
 from app.settings import Settings
 from app.storage.damage import removal_error
 from app.storage.database import new_id
@@ -92,10 +93,11 @@ def display_name(name: str | None) -> str:
 
 
 class _File:
-    """The file that grows: counts, hashes, and stops at the limits."""
+    """The file that grows: counts, hashes, and stops at the limits. is_trace: a program is refused as it comes."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: Settings, is_trace: bool = False) -> None:
         self.path = path
+        self.is_trace = is_trace
         self.settings = settings
         self.digest = hashlib.sha256()
         self.size = 0
@@ -108,8 +110,10 @@ class _File:
 
     def write(self, data: bytes) -> None:
         self.size += len(data)
-        if len(self.head) < len(ZSTD):
-            self.head += data[: len(ZSTD)]
+        if len(self.head) < HEAD_BYTES:
+            self.head += data[: HEAD_BYTES - len(self.head)]
+            if self.is_trace and len(self.head) == HEAD_BYTES:
+                refuse_by_head(self.head)
         if self.size > self.settings.max_upload_bytes:
             raise _too_large(self.settings)
         if self.size >= self.next_check:
@@ -294,7 +298,7 @@ class _Taken:
             place = self.path.with_name(new_id()) if seen or self.first else self.path
         if len(self.files) == MAX_FILES:
             raise Problem(422, "too-many-files", "", f"At most {MAX_FILES} files in one upload, please.")
-        file = _File(place, self.settings)
+        file = _File(place, self.settings, is_trace=part.field == TRACE_FIELD)
         self.files.append((part, file))
         return file
 
@@ -305,6 +309,8 @@ class _Taken:
         for part, file in tuple(self.files):
             file.close()
             _refuse_bomb(file)
+            if file.is_trace:
+                refuse_program(file.path)
             if file.size == 0 and not part.filename:
                 file.drop()
                 continue
