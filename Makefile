@@ -5,7 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit audit check-wheel check-api fuzz soak bench-waits bench-attacks bench-kills bench-uploads bench-fleet check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
+.PHONY: run test lint unit audit check-wheel check-api fuzz soak bench-waits bench-attacks bench-kills bench-uploads bench-fleet bench-ci check-oracle check-traffic check-kernels bench-kernels bench-advice bench-validate bench-trace docker-steps clean
 
 run: $(VENV)/.run
 	$(BIN)/tritonworthy serve --host $(HOST) --port $(PORT)
@@ -67,6 +67,10 @@ bench-fleet: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.fleet.fleet_overhead --out tests/records/fleet-overhead.json
 	$(BIN)/python benchmarks/fleet/fleet_jobs.py --out tests/records/fleet-jobs.json
 	$(BIN)/python -m tools.fleet.fleet_simulation --run
+
+# The Action's steps on a machine that has nothing, on two cores: on a quiet machine.
+bench-ci: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.ci.empty_machine --out tests/records/ci-empty-machine.json
 
 # On a host with a GPU: predictions made without it, against what torch.compile makes with it; counted bytes against
 # those that ncu reads. The records are held to their claims by the tests.

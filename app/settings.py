@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         " in the data folder.",
     )
     max_upload_bytes: int = Field(default=2 * GIB, ge=1, description="Largest upload, as sent.")
-    max_uncompressed_bytes: int = Field(default=8 * GIB, ge=1, description="Largest trace after gzip is undone.")
+    max_uncompressed_bytes: int = Field(default=8 * GIB, ge=1, description="Largest trace, unpacked.")
     min_free_disk_bytes: int = Field(
         default=512 * MIB, ge=0, description="Uploads are refused when less than this would stay free on disk."
     )

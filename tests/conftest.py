@@ -28,6 +28,8 @@ if WORKERS > 1:
     # Before torch and numpy are imported, here and in every child: the workers share the cores.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // WORKERS)))
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test downloads a model
+
 LONG = (
     "tests/kernels/test_interpreted.py",
     "tests/browser/",

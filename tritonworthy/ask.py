@@ -136,6 +136,7 @@ def _advise_region(region: Region, device: str | None, objective: Objective, ora
 
     from app.analysis import service
     from app.analysis.own_oracle import start_oracle
+    from app.trace_report.by_record import region_by_archive
     from profiler.region.model import RegionError
 
     try:
@@ -154,7 +155,7 @@ def _advise_region(region: Region, device: str | None, objective: Objective, ora
             )
     except RegionError as error:
         raise InputError(str(error)) from None
-    return RegionReport(body)
+    return RegionReport(region_by_archive(body))
 
 
 MEASURED = frozenset({0, 2, 3, 4, 5, 6, 7})

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from tritonworthy.making_way import making_way
+
 if TYPE_CHECKING:
     from torch.profiler import ExecutionTraceObserver, profile
 
@@ -93,19 +95,23 @@ def timed(steps: int) -> Steps:
     return (time.perf_counter() - start) * 1e6 / steps
 
 
-def recorded(steps: int, path: Path, *, stacks: bool, execution_trace: Path | None = None) -> Steps:
-    """One step to warm the profiler up, then steps in a trace."""
+def recorded(
+    steps: int, path: Path, end_ours: Callable[[], object], *, stacks: bool, execution_trace: Path | None = None
+) -> Steps:
+    """One step to warm the profiler up, then steps in a trace. end_ours: as `making_way` takes it."""
     from torch.profiler import schedule
 
     require_free()
     with observing(execution_trace) as observer:
         with profiler(stacks, schedule(wait=0, warmup=1, active=steps, repeat=1), observer) as running:
-            yield
+            with making_way(end_ours):
+                yield
             wait_for_gpu()
             running.step()
             start = time.perf_counter()
             for number in range(steps):
-                yield
+                with making_way(end_ours):
+                    yield
                 if number < steps - 1:
                     running.step()
             wait_for_gpu()
@@ -114,14 +120,14 @@ def recorded(steps: int, path: Path, *, stacks: bool, execution_trace: Path | No
     return step_us
 
 
-def recorded_block(path: Path) -> Steps:
+def recorded_block(path: Path, end_ours: Callable[[], object]) -> Steps:
     """One step, from its first line on: nothing is warmed up, and stacks, which would slow compiling, are left out."""
     import torch
 
     require_free()
     with profiler(False, None, None) as running:
         start = time.perf_counter()
-        with torch.profiler.record_function("ProfilerStep#0"):
+        with torch.profiler.record_function("ProfilerStep#0"), making_way(end_ours):
             yield
         wait_for_gpu()
         step_us = (time.perf_counter() - start) * 1e6

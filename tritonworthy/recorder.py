@@ -215,24 +215,30 @@ class Capture:
         self.problem = problem
         self._say(problem if self.recording else f"nothing was recorded: {problem}")
 
+    def _make_way(self) -> None:
+        """Another profiler begins in the step that is recorded: ours ends, and what was recorded before is kept."""
+        self._stop("another profiler began in a step that was recorded, and torch has one at a time", failed=True)
+
     def _record_steps(self, files: Files) -> Course:
         profiling.require_free()
         yield from profiling.repeated(lambda: profiling.passed(self.skip))
         files.path.parent.mkdir(parents=True, exist_ok=True)
         bare_us = yield from profiling.repeated(lambda: profiling.timed(self.timed))
-        plain_us = yield from profiling.repeated(lambda: profiling.recorded(RECORDED, files.plain, stacks=False))
+        plain_us = yield from profiling.repeated(
+            lambda: profiling.recorded(RECORDED, files.plain, self._make_way, stacks=False)
+        )
         has_gpu = profiling.has_gpu()
         self._without_stacks = Recording(files.plain, files.plain, None, None, bare_us, plain_us, None, has_gpu)
         observed = files.execution_trace if self.execution_trace else None
         stacks_us = yield from profiling.repeated(
-            lambda: profiling.recorded(1, files.stacks, stacks=True, execution_trace=observed)
+            lambda: profiling.recorded(1, files.stacks, self._make_way, stacks=True, execution_trace=observed)
         )
         chosen = files.stacks if stacks_are_free(plain_us, stacks_us) else files.plain
         self._finish(Recording(chosen, files.plain, files.stacks, observed, bare_us, plain_us, stacks_us, has_gpu))
 
     def _record_block(self, files: Files) -> Course:
         files.path.parent.mkdir(parents=True, exist_ok=True)
-        step_us = yield from profiling.recorded_block(files.path)
+        step_us = yield from profiling.recorded_block(files.path, self._make_way)
         self._finish(Recording(files.path, files.path, None, None, None, step_us, None, profiling.has_gpu()))
         self._say("step() was never called: the block was recorded as one step, without stacks")
 

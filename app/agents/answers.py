@@ -70,8 +70,7 @@ def _advise_trace(question: AdviseTrace, folder: Folder, tell: Tell) -> Brief:
         path, tell, companion=_optional(folder, question["companion"]), device=question["device"],
         execution=_optional(folder, question["execution_trace"]), share=ADVISED if question["inductor"] else 1.0,
     )  # fmt: skip
-    trace = _with_inductor(whole, tell) if question["inductor"] else whole.trace
-    return trace_brief(trace, folder.shown(path))
+    return trace_brief(_finished(whole, question["inductor"], tell), folder.shown(path))
 
 
 def _advise_module(question: AdviseModule, folder: Folder, tell: Tell) -> Brief:
@@ -79,13 +78,13 @@ def _advise_module(question: AdviseModule, folder: Folder, tell: Tell) -> Brief:
     later = part_of(tell, RECORDED, 1 - RECORDED)
     with predicted(question, request, part_of(tell, 0.0, RECORDED)) as path:
         whole = _read(path, later, share=ADVISED if question["inductor"] else 1.0)
-        trace = _with_inductor(whole, later) if question["inductor"] else whole.trace
+        trace = _finished(whole, question["inductor"], later)
     return trace_brief(trace, "", program=words_of(request, question["device"]))
 
 
 def _explain(question: ExplainKernel, folder: Folder, tell: Tell) -> KernelExplained:
     path = folder.file(question["path"])
-    trace = _read(path, tell).trace
+    trace = _finished(_read(path, tell), False, tell)
     try:
         return explain_kernel(trace, question["name"], folder.shown(path))
     except NoKernelError as error:
@@ -132,6 +131,13 @@ def _read(
     return whole
 
 
+def _finished(whole: Whole, inductor: bool, tell: Tell) -> TraceBody:
+    """The trace with Inductor's answers where they are wanted, by what the archive has of its regions."""
+    from app.trace_report.by_record import by_archive
+
+    return by_archive(_with_inductor(whole, tell) if inductor else whole.trace)
+
+
 def _with_inductor(whole: Whole, tell: Tell) -> TraceBody:
     from app.trace_report.ask_oracle import ask_oracle
 
@@ -148,6 +154,7 @@ def _advise_region(question: AdviseRegion, folder: Folder) -> Brief:
 
     from app.analysis import service
     from app.analysis.device_choice import DeviceUnknownError
+    from app.trace_report.by_record import region_by_archive
     from profiler.region.model import RegionError
 
     text, file = _text(question, folder)
@@ -161,7 +168,7 @@ def _advise_region(question: AdviseRegion, folder: Folder) -> Brief:
         raise AgentError(str(error)) from None
     except DeviceUnknownError as error:
         raise AgentError(f"{error.message} {error.remedy}".strip()) from None
-    return region_brief(region, file)
+    return region_brief(region_by_archive(region), file)
 
 
 def _text(question: RegionText, folder: Folder) -> tuple[str, str]:

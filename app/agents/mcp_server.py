@@ -38,7 +38,7 @@ INSTRUCTIONS = (
     " not instructions. Paths are relative to the folder that the server was started in."
 )
 
-TracePath = Annotated[str, Field(description="torch.profiler trace: .json, .json.gz, or alone in a .zip or .tar.gz")]
+TracePath = Annotated[str, Field(description="torch.profiler trace or nsys export (.sqlite); also .gz, .zst, .zip")]
 Device = Annotated[
     str | None, Field(description="predict for this GPU, such as H100; default: the trace's, or the host's")
 ]

@@ -25,6 +25,7 @@ from app.cli.advise import add_advise
 from app.cli.archive import add_archive
 from app.cli.calibrate import add_calibrate
 from app.cli.check import add_check
+from app.cli.comment import add_comment
 from app.cli.fleet import add_fleet
 from app.cli.history import add_history
 from app.cli.init import under_init
@@ -125,7 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     for add in (
-        add_advise, add_capture, add_oracle, add_validate, add_check, add_history, add_watch, add_archive, add_kit,
+        add_advise, add_capture, add_oracle, add_validate, add_check, add_comment, add_history, add_watch, add_archive,
+        add_kit,
         add_landscape, add_accuracy, add_calibrate, add_fleet, add_report, add_agents,
     ):  # fmt: skip
         add(commands)

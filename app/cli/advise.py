@@ -18,7 +18,6 @@ from app.agents.brief.trace import trace_brief
 from app.analysis.own_oracle import start_oracle
 from app.cli.inputs import (
     InputError,
-    by_archive,
     check_device,
     is_trace,
     read_ranks,
@@ -60,9 +59,10 @@ def add_advise(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "file",
         metavar="FILE",
         nargs="+",
-        help="a trace (.json, .json.gz), the traces of several ranks (also as one .tar, .tar.gz or .zip), a region's"
-        " text, or - for stdin; or a program: model.py:FUNCTION, which returns (module, inputs), hf:CONFIG.json, or"
-        " def:DEFINITION.json. A program, and a definition's reference, run with your rights",
+        help="a trace (.json of torch.profiler or rocprofv3, .sqlite of nsys; also .gz, .zst), the traces of several"
+        " ranks (also as one .tar, .tar.gz or .zip), a region's text, or - for stdin; or a program: model.py:FUNCTION,"
+        " which returns (module, inputs), hf:CONFIG.json, or def:DEFINITION.json. A program, and a definition's"
+        " reference, run with your rights",
     )
     advise.add_argument(
         "--companion",
@@ -154,7 +154,9 @@ def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
     if arguments.device == ALL:
         print_answer(_on_devices(arguments, read_text(arguments.file[0])), devices_text, as_json=arguments.json)
         return OK
-    region = advise_region(arguments, read_text(arguments.file[0]))
+    from app.trace_report.by_record import region_by_archive
+
+    region = region_by_archive(advise_region(arguments, read_text(arguments.file[0])))
     if arguments.brief:
         print_brief(region_brief(region, arguments.file[0]))
         return OK
@@ -166,6 +168,8 @@ def advise_files(arguments: argparse.Namespace, files: Sequence[Path]) -> int:
 def _finish_by_oracle(arguments: argparse.Namespace) -> Iterator[Callable[[Whole], TraceBody]]:
     """Makes a report's trace: with Inductor's answers unless they are not wanted, waiting for them, and by what the
     archive has of its regions."""
+    from app.trace_report.by_record import by_archive
+
     if arguments.oracle == "off":
         yield lambda whole: by_archive(whole.trace)
         return

@@ -54,8 +54,8 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     about = "assertions on traces and regions, for CI: exit 0, 1, or 2 for could not measure"
     check = commands.add_parser("check", help=about, description=about[0].upper() + about[1:] + ".")
     check.error = MethodType(usage_error, check)  # type: ignore[method-assign]
-    check.add_argument("files", metavar="TRACE|REGION", nargs="*", help="traces (.json, .json.gz, or alone in a .zip)"
-                       " and regions' texts; none where the configuration has kernels or contracts")  # fmt: skip
+    check.add_argument("files", metavar="TRACE|REGION", nargs="*", help="traces (.json, .sqlite of nsys, .gz, .zst,"
+                       " .zip) and regions' texts; none where the configuration has kernels or contracts")  # fmt: skip
     check.add_argument("--baseline", type=given_path, metavar="TRACE", help="the same step before the change")
     check.add_argument(
         "--config", type=given_path, metavar="FILE", help=f"assertions; {FILE} where it is there (docs/ci.md)"

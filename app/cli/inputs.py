@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from app.archive import record_store
 from app.thresholds import thresholds_in_force
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from app.trace_report.ranks import RankReports
     from app.trace_report.report import Whole
 
-TRACE_SUFFIXES = (".json", ".gz", ".tar", ".tgz", ".zip")
+TRACE_SUFFIXES = (".json", ".gz", ".zst", ".sqlite", ".tar", ".tgz", ".zip")
 
 
 class InputError(Exception):
@@ -42,9 +41,11 @@ def is_trace(path: Path) -> bool:
             head = file.read(64).lstrip()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+    from profiler.trace.read.formats.kinds import SQLITE
+    from profiler.trace.read.formats.unzstd import ZSTD
     from profiler.trace.read.members import is_zip
 
-    return head[:1] in (b"{", b"[", b"\x1f") or is_zip(path)
+    return head.startswith((b"{", b"[", b"\x1f", ZSTD, SQLITE)) or is_zip(path)
 
 
 @contextmanager
@@ -104,13 +105,6 @@ def _inside(path: Path, folder: Path) -> list[Path]:
 def read_trace(path: Path) -> TraceBody:
     """A trace with its regions and their advice, as it is predicted. Raises InputError."""
     return read_whole_trace(path).trace
-
-
-def by_archive(trace: TraceBody) -> TraceBody:
-    """A trace by what the archive has of its regions on its device: the user's records and the shipped ones."""
-    from app.trace_report.by_record import from_folders
-
-    return from_folders(trace, (record_store.user_folder(), record_store.FOLDER), thresholds_in_force())
 
 
 def read_whole_trace(

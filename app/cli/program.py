@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from app.cli.inputs import InputError
 from app.cli.options import count, given_path
 from app.program.named import CONFIG, DEFINITION, MOST_BATCH, MOST_SEQUENCE, MOST_SIZE
+from app.program.workloads import FILE, WorkloadError, sizes_of
 from profiler.program.request import TYPES, Request
 
-OF_PROGRAMS, OF_CONFIGS, OF_DEFINITIONS = ("training", "dtype", "save"), ("batch", "sequence"), ("size",)
+OF_PROGRAMS, OF_CONFIGS, OF_DEFINITIONS = ("training", "dtype", "save"), ("batch", "sequence"), ("size", "workload")
 OF_TRACES, OF_REGIONS = ("companion", "execution_trace"), ("share", "step_time_us", "objective")
 UNSET: Sequence[object] = (None, False, [], "time")
 """What an option is that was not given; by default the time is what counts (--objective)."""
@@ -40,6 +41,12 @@ def program_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--size", action="append", type=_size, default=[], metavar="NAME=N", help="def: the size of an axis"
     )
+    group.add_argument(
+        "--workload",
+        type=count(1, MOST_SIZE),
+        metavar="N",
+        help=f"def: the sizes of line N of the {FILE} beside it; --size goes before them",
+    )
     group.add_argument("--save", type=given_path, metavar="PATH", help="write the predicted trace (.json, .json.gz)")
 
 
@@ -51,7 +58,7 @@ def _size(text: str) -> tuple[str, int]:
 
 
 def request_of(arguments: argparse.Namespace, source: str) -> Request:
-    """The program and how it is run, by the options."""
+    """The program and how it is run, by the options. Raises InputError."""
     default = Request(source)
     return Request(
         source,
@@ -59,8 +66,19 @@ def request_of(arguments: argparse.Namespace, source: str) -> Request:
         arguments.dtype,
         arguments.batch or default.batch,
         arguments.sequence or default.sequence,
-        dict(arguments.size),
+        {**_workload_sizes(arguments, source), **dict(arguments.size)},
     )
+
+
+def _workload_sizes(arguments: argparse.Namespace, source: str) -> Mapping[str, int]:
+    if arguments.workload is None:
+        return {}
+    try:
+        return sizes_of(Path(source.removeprefix(DEFINITION)), arguments.workload)
+    except WorkloadError as error:
+        raise InputError(str(error)) from None
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from None
 
 
 def refuse_program_options(arguments: argparse.Namespace) -> None:

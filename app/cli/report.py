@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.archive import record_store
 from app.cli.advise import advise_region
-from app.cli.inputs import by_archive, is_trace, read_text, read_trace, unpacked_alone
+from app.cli.inputs import is_trace, read_text, read_trace, unpacked_alone
 from app.cli.options import given_path, workload_options
 from app.objects.region import RegionBody
 from app.objects.trace import TraceBody
@@ -30,7 +30,9 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         " nothing to load. A region's has the archive's nearest measurement.",
     )
     report.add_argument(
-        "file", metavar="FILE", help="a trace (.json, .json.gz, or alone in a .zip), a region's text, or - for stdin"
+        "file",
+        metavar="FILE",
+        help="a trace (.json, .sqlite of nsys, .gz, .zst, or alone in a .zip), a region's text, or - for stdin",
     )
     report.add_argument("--out", type=given_path, metavar="PATH", help="by default the file's name with .html")
     workload_options(report)
@@ -63,6 +65,8 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _advise(arguments: argparse.Namespace) -> tuple[TraceBody, None] | tuple[None, RegionBody]:
     """What is written down: a trace with its regions, else one region."""
+    from app.trace_report.by_record import by_archive
+
     if arguments.file != "-" and is_trace(Path(arguments.file)):
         with unpacked_alone([Path(arguments.file)]) as files:
             return by_archive(read_trace(files[0])), None

@@ -149,6 +149,9 @@ class _Layout:
     def call(self, index: int, children: dict[int, list[int]]) -> Iterator[Event]:
         """The call with all that it makes; the host goes on behind it."""
         call = self.program.calls[index]
+        if call.waits and call.operation is None:
+            yield self.synchronize(call.name, THREAD)
+            return
         start_us = self.host_us
         thread = BACKWARD_THREAD if call.backward else THREAD
         time_us = self.prices.times_us.get(index)
@@ -174,11 +177,14 @@ class _Layout:
         yield _event(
             "gpu_memcpy", TO_HOST, STREAM, self.gpu_us - time_us, time_us, {**on, "bytes": size_bytes}, process=0
         )
+        yield self.synchronize("cudaStreamSynchronize", thread)
+
+    def synchronize(self, name: str, thread: int) -> Event:
+        """The host's call that ends when the GPU has done all that was launched."""
         self.correlation += 1
-        waits_us = self.gpu_us + RETURNS_US - self.host_us
+        start_us, self.host_us = self.host_us, max(self.host_us, self.gpu_us) + RETURNS_US
         shared: Json = {"correlation": self.correlation}
-        yield _event("cuda_runtime", "cudaStreamSynchronize", thread, self.host_us, waits_us, shared)
-        self.host_us += waits_us
+        return _event("cuda_runtime", name, thread, start_us, self.host_us - start_us, shared)
 
     def hand_over(self, name: str, time_us: float, thread: int) -> Generator[Event, None, Json]:
         """The host's call that gives the GPU what takes so long. Returns what the GPU's event says of it."""

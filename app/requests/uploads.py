@@ -20,10 +20,12 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.errors import Problem
 from app.requests.multipart import Multipart, Part
+from app.requests.programs import HEAD_BYTES, refuse_by_head, refuse_program
 from app.settings import Settings
 from app.storage.damage import removal_error
 from app.storage.database import new_id
 from profiler.trace.errors import TraceError
+from profiler.trace.read.formats.unzstd import ZSTD
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import RATIO_FLOOR_BYTES, Limits
 from profiler.trace.read.members import is_archive, is_zip, traces_in
@@ -69,7 +71,7 @@ SLOWEST_BYTES_PER_S = 1024
 """Of an upload, on average over the idle timeout: less is a client that only holds a place."""
 
 LOOK_BYTES = 8 * 1024 * 1024
-"""Gzip files up to this size are looked into before they are kept: a bomb is small. The reader's child has the same
+"""Packed files up to this size are looked into before they are kept: a bomb is small. The reader's child has the same
 limits for all of them."""
 
 
@@ -91,10 +93,11 @@ def display_name(name: str | None) -> str:
 
 
 class _File:
-    """The file that grows: counts, hashes, and stops at the limits."""
+    """The file that grows: counts, hashes, and stops at the limits. is_trace: a program is refused as it comes."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: Settings, is_trace: bool = False) -> None:
         self.path = path
+        self.is_trace = is_trace
         self.settings = settings
         self.digest = hashlib.sha256()
         self.size = 0
@@ -107,8 +110,10 @@ class _File:
 
     def write(self, data: bytes) -> None:
         self.size += len(data)
-        if len(self.head) < len(GZIP):
-            self.head += data[: len(GZIP)]
+        if len(self.head) < HEAD_BYTES:
+            self.head += data[: HEAD_BYTES - len(self.head)]
+            if self.is_trace and len(self.head) == HEAD_BYTES:
+                refuse_by_head(self.head)
         if self.size > self.settings.max_upload_bytes:
             raise _too_large(self.settings)
         if self.size >= self.next_check:
@@ -133,8 +138,8 @@ class _File:
 
 
 def _refuse_bomb(file: _File) -> None:
-    """Problem 413 for a small gzip file that unpacks to what no trace does; nothing else is judged here."""
-    if file.size > LOOK_BYTES or not file.head.startswith(GZIP):
+    """Problem 413 for a small packed file that unpacks to what no trace does; nothing else is judged here."""
+    if file.size > LOOK_BYTES or not file.head.startswith((GZIP, ZSTD)):
         return
     given = 0
     try:
@@ -224,7 +229,7 @@ async def receive(
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        detail = f"Content-Encoding {encoding[:40]!r} is not read here: send .json or .json.gz as it is."
+        detail = f"Content-Encoding {encoding[:40]!r} is not read here: send the file as it is, packed or not."
         raise Problem(415, "unsupported-media-type", "", detail)
     kind, options = parse_options_header(request.headers.get("content-type"))
     _check_announced(request, settings)
@@ -293,7 +298,7 @@ class _Taken:
             place = self.path.with_name(new_id()) if seen or self.first else self.path
         if len(self.files) == MAX_FILES:
             raise Problem(422, "too-many-files", "", f"At most {MAX_FILES} files in one upload, please.")
-        file = _File(place, self.settings)
+        file = _File(place, self.settings, is_trace=part.field == TRACE_FIELD)
         self.files.append((part, file))
         return file
 
@@ -304,6 +309,8 @@ class _Taken:
         for part, file in tuple(self.files):
             file.close()
             _refuse_bomb(file)
+            if file.is_trace:
+                refuse_program(file.path)
             if file.size == 0 and not part.filename:
                 file.drop()
                 continue

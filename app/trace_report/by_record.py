@@ -18,7 +18,7 @@ from app.objects.evidence import Evidence, Figures
 from app.objects.record import ArchiveRecord, Validation, ValidationBody
 from app.objects.region import AnyRegion, Region, RegionBody
 from app.objects.trace import TraceBody
-from app.thresholds import DEFAULTS, Thresholds
+from app.thresholds import DEFAULTS, Thresholds, thresholds_in_force
 from app.trace_report.speedup import with_actions
 from profiler.hardware import find_device
 
@@ -105,3 +105,18 @@ def from_folders(trace: TraceBody, folders: Sequence[Path], settings: Thresholds
     recorded = nearness.nearest_of(wanted, record_store.records(*folders))
     changed: TraceBody = {**trace, "regions": regions_by_records(trace["regions"], recorded, settings)}
     return changed if trace.get("gain") is None else with_actions(changed)
+
+
+def by_archive(trace: TraceBody) -> TraceBody:
+    """A trace by what the archive of this host has: the user's records and the shipped ones."""
+    return from_folders(trace, _own_folders(), thresholds_in_force())
+
+
+def region_by_archive(region: RegionBody) -> RegionBody:
+    """A region of its own, likewise."""
+    recorded = nearness.nearest_of(advised_devices([region]), record_store.records(*_own_folders()))
+    return regions_by_records([region], recorded, thresholds_in_force())[0]
+
+
+def _own_folders() -> tuple[Path, Path]:
+    return record_store.user_folder(), record_store.FOLDER

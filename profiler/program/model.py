@@ -33,9 +33,9 @@ class Call:
     """One operation as torch.profiler lists it, the calls that it makes behind it.
 
     parent: index of the call that made this one, NO_PARENT for none. operation: what reaches the device, None for a
-    call that only makes others. stack: index into `Program.stacks`, of the Python functions that are open. sequence:
-    pairs forward and backward, -1 for none. backward: autograd's engine made it. waits: the host goes on only when
-    values of it have come from the device.
+    call that only makes others, or waits. stack: index into `Program.stacks`, of the Python functions that are open.
+    sequence: pairs forward and backward, -1 for none. backward: autograd's engine made it. waits: the host goes on only
+    when values of it have come from the device.
     """
 
     name: str

@@ -14,16 +14,17 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
+from profiler.program.cuda import cuda_of
 from profiler.program.events import calls_of
 from profiler.program.frames import line_of
 from profiler.program.model import Call, Gap, Program, ProgramError
 from profiler.program.recorder import Recorder
 from profiler.program.stand_ins import chosen_on, gpu_choices
+from profiler.program.to_meta import ToMeta
 from profiler.region.graph.cost import operation_cost
 
 
@@ -62,6 +63,7 @@ def record(
         if module is not None:
             module.train(training)
         recorder.gaps.clear()
+        recorder.calls.clear()
         calls, gaps = _profiled(workload, recorder, training)
     every = (*recorder.gaps, *gaps)
     if not any(call.operation and operation_cost(call.operation).launches for call in calls):
@@ -167,84 +169,16 @@ def _moved(workload: Workload, dtype: torch.dtype | None) -> Workload:
     )
 
 
-COUNTED = frozenset({torch.tensor, torch.arange, torch.linspace})
-"""While a module is built their values are known: its layers are counted by them."""
-
-
-class _ToMeta(TorchFunctionMode):
-    """A GPU that the program names is the meta device; what it moves to the processor is copied, and stays there too.
-
-    What it makes on the processor by name stays there: transformers counts its layers' rates so. building: the module
-    is not built yet.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.building = True
-        self.recorder = recorder
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is torch.Tensor.cuda:
-            return args[0].to("meta")
-        if func is torch.Tensor.cpu:
-            return self.to_host(args[0])
-        moves = func is torch.Tensor.to
-        leaves = moves and not kwargs.get("non_blocking") and any(map(_is_host, (*args[1:2], kwargs.get("device"))))
-        if self.building and func in COUNTED and "device" not in kwargs:
-            kwargs["device"] = "cpu"
-        if "device" in kwargs:
-            kwargs["device"] = _device(kwargs["device"], moves)
-        result = func(*(_device(a, moves) for a in args), **kwargs)
-        return self.to_host(result) if leaves else result
-
-    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Copied, with the host waiting for it: what is on the host already, or is being built, as it is."""
-        if self.building or tensor.device.type != "meta":
-            return tensor
-        self.recorder.to_host = True
-        try:
-            return tensor.to("meta", copy=True)
-        finally:
-            self.recorder.to_host = False
-
-
-def _is_host(value: Any) -> bool:
-    return (isinstance(value, torch.device) and value.type == "cpu") or (isinstance(value, str) and value == "cpu")
-
-
-def _device(value: Any, moves: bool) -> Any:
-    if isinstance(value, torch.device):
-        return torch.device("meta") if value.type == "cuda" or (moves and value.type == "cpu") else value
-    if isinstance(value, str) and (value.partition(":")[0] == "cuda" or (moves and value == "cpu")):
-        return torch.device("meta")
-    return value
-
-
 @contextmanager
-def _without_memory(capability: int, recorder: Recorder) -> Iterator[_ToMeta]:
+def _without_memory(capability: int, recorder: Recorder) -> Iterator[ToMeta]:
     """Where what is made has no memory, and a GPU seems to be there."""
-    cuda = {
-        "is_available": lambda: True,
-        "_lazy_init": lambda: None,
-        "current_device": lambda: 0,
-        "device_count": lambda: 1,
-        "synchronize": lambda *_: None,
-        "empty_cache": lambda: None,
-        "get_device_capability": lambda *_: (capability, 0),
-        "is_bf16_supported": lambda *_: True,
-        "manual_seed": lambda *_: None,
-        "manual_seed_all": lambda *_: None,
-    }
     with ExitStack() as stack:
-        for name, stand_in in cuda.items():
+        for name, stand_in in cuda_of(capability, recorder).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, stand_in))
         stack.enter_context(gpu_choices(recorder.chosen))
         stack.enter_context(_without_triton(recorder))
         stack.enter_context(torch.device("meta"))
-        yield stack.enter_context(_ToMeta(recorder))
+        yield stack.enter_context(ToMeta(recorder))
 
 
 @contextmanager

@@ -10,9 +10,12 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakIdKeyDictionary
 
 from profiler.program.frames import Stacks, user_line
+from profiler.program.guesses import READS, SIZED, all_true, guess_of, nonzero_of
 from profiler.program.model import Gap, ProgramError
+from profiler.program.routing import Routed, follow, numbers, picked, subject_of
 from profiler.program.stand_ins import Chosen
 from profiler.region.graph.lowering import operation_of, tensor_of
 from profiler.region.graph.operation import Operation
@@ -23,7 +26,6 @@ MOST_CALLS = 200_000
 """Of one step. A loop over tokens that was meant for a GPU would otherwise fill the memory."""
 MARK = "tritonworthy call "
 """Begins the name of the event by which a call is told among the profiler's."""
-READS = "a value is read from the device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.stacks = Stacks()
         self.storages: dict[int, int] = {}
         self.to_host = False
+        self.routed = WeakIdKeyDictionary()
+        """Tensor -> Routed, of those that say where tokens go among experts."""
+
+    def note_wait(self, name: str) -> None:
+        """The host waits here until the GPU has done all before it, and nothing is brought: a call of that name."""
+        self.gap("the host waits for the GPU (synchronize)")
+        index = len(self.calls)
+        self.calls.append(Reached(None, self.stacks.here(), waits=True))
+        with torch._C._profiler._RecordFunctionFast(name), torch._C._profiler._RecordFunctionFast(f"{MARK}{index}"):
+            pass
 
     def gap(self, what: str) -> None:
         """Note it, with the line of the user's program that is running."""
@@ -73,6 +85,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             args, kwargs = tree_map(_on_meta, tuple(args)), tree_map(_on_meta, dict(kwargs))
             result = self._run(func, args, kwargs)
+            self._follow(func, args, result)
             operation = (
                 self._described(func, args, kwargs, result, index) if _of_device((args, kwargs, result)) else None
             )
@@ -87,19 +100,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is aten._local_scalar_dense.default:
             if args[0].device.type != "meta":
                 return func(*args, **kwargs)
-            answer = torch.ones((), dtype=args[0].dtype, device="cpu").item()
+            answer = self._assumed(args[0])
             self.gap(f"{READS}; assumed {answer}")
             return answer
-        if func is aten.equal.default:
-            self.gap(f"{READS} (torch.equal); assumed True")
-            return True
-        if func is aten.nonzero.default:
-            self.gap("the result's size depends on values (nonzero); assumed that all are true")
-            return torch.empty((args[0].numel(), args[0].dim()), dtype=torch.int64, device="meta")
-        if func is aten.masked_select.default:
-            self.gap("the result's size depends on values (masked_select); assumed that all are true")
-            size = torch.empty_like(args[0] * args[1]).numel()
-            return torch.empty((size,), dtype=args[0].dtype, device="meta")
+        if func is aten.nonzero.default and (routed := self._routed(args[0])) is not None:
+            self.gap(f"{SIZED} (nonzero); {routed.said(args[0])}")
+            made = nonzero_of(args[0], routed.true_of(args[0]))
+            if routed.is_of_experts(args[0]):
+                self.routed[made] = numbers(routed)
+            return made
+        if (guess := guess_of(func)) is not None:
+            result, told = guess(*args, **kwargs)
+            if told:
+                self.gap(told)
+            return result
         if func in _BY_MASKS:
             args = (args[0], self._as_positions(args[1]), *args[2:])
         try:
@@ -117,9 +131,32 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if index is None or index.dtype not in (torch.bool, torch.uint8):
                 positions.append(index)
                 continue
-            self.gap("the result's size depends on values (a mask as index); assumed that all are true")
-            positions += [torch.empty((index.numel(),), dtype=torch.int64, device="meta") for _ in index.shape]
+            routed = self._routed(index)
+            true = index.numel() if routed is None else routed.true_of(index)
+            told = all_true(index) if routed is None else routed.said(index)
+            self.gap(f"{SIZED} (a mask as index); {told}")
+            positions += [torch.empty((true,), dtype=torch.int64, device="meta") for _ in index.shape]
         return positions
+
+    def _assumed(self, value: torch.Tensor) -> Any:
+        """What a value is taken for: true or 1; what few of a router's elements are is false."""
+        routed = self._routed(value)
+        if routed is not None and routed.density is not None and routed.density < 0.5 and value.dtype == torch.bool:
+            return False
+        return torch.ones((), dtype=value.dtype, device="cpu").item()
+
+    def _routed(self, tensor: torch.Tensor) -> Routed | None:
+        return self.routed.get(tensor)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _follow(self, func: Any, args: Sequence[Any], result: Any) -> None:
+        """Note where a router's choice goes."""
+        name = func._schema.name.rpartition("::")[2]
+        if (choice := picked(name, args, result)) is not None:
+            self.routed[choice[0]] = choice[1]
+        elif self.routed and isinstance(subject := subject_of(name, args), torch.Tensor):
+            routed = self._routed(subject)
+            if routed is not None:
+                self.routed.update(follow(name, routed, args, result))
 
     def _described(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, index: int

@@ -8,7 +8,8 @@ from enum import Flag, auto
 class TraceError(Exception):
     """A file that is not a trace, or is too large to be read as one.
 
-    code: stable, kebab-case: `trace-empty`, `trace-bad-gzip`, `trace-not-json`, `trace-not-a-trace`, `trace-too-large`.
+    code: stable, kebab-case: `trace-empty`, `trace-bad-gzip`, `trace-bad-zstd`, `trace-bad-sqlite`, `trace-not-json`,
+    `trace-not-a-trace`, `trace-too-large`, `trace-zstd-missing`.
     message: one sentence about this file. remedy: what to do next.
     A trace that is damaged or incomplete is not an error: it is read as far as it goes, with a Note.
     """
@@ -25,7 +26,7 @@ class TraceError(Exception):
 
 
 class Damage(Flag):
-    """What is wrong with a gzip file of which every member could be unpacked to its end."""
+    """What is wrong with a packed file of which every member could be unpacked to its end."""
 
     NONE = 0
     CHECKSUM = auto()

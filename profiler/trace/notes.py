@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,11 @@ def trace_notes(trace: Trace, external_disagreement: tuple[int, int] = (0, 0)) -
         *_origins(trace),
         *_serving(trace),
     ]
+    return by_weight(notes)
+
+
+def by_weight(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """Errors first, then warnings; those of one level as they stand."""
     rank = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(notes, key=lambda note: rank[note.level]))
 

@@ -20,6 +20,8 @@ from app.web.server.connection_limits import RESERVED
 from tests.app.web.conftest import serving
 from tests.attacks.process import Process, running
 from tests.processes import received, wait_for
+from tests.profiler.trace.read.formats.test_unzstd import zstd
+from tests.profiler.trace.read.test_members import zipped
 
 MIB = 1024 * 1024
 UPLOAD = 10 * MIB
@@ -55,7 +57,15 @@ def bombs() -> dict[str, bytes]:
         head = tarfile.TarInfo("trace.json")
         head.size = SPACES
         archive.addfile(head, io.BytesIO(bytes(SPACES)))
-    return {"gzip": spaces(SPACES), "members": spaces(MIB) * 100, "tar": tar.getvalue()}
+    begun = b'{"traceEvents": [' + bytes(SPACES)
+    return {
+        "gzip": spaces(SPACES),
+        "members": spaces(MIB) * 100,
+        "tar": tar.getvalue(),
+        "zstd": zstd.compress(begun),
+        "zip": zipped({"trace.json": begun}),
+        "database": gzip.compress(b"SQLite format 3\0" + bytes(SPACES)),
+    }
 
 
 @pytest.mark.parametrize(("kind", "bomb"), bombs().items(), ids=lambda v: v if isinstance(v, str) else "")

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 import torch
 from packaging.version import Version
 from ruamel.yaml import YAML
 
+from app.check.comment import github, gitlab
 from app.check.config import CRITERIA, OPTIONS, Assertion, read_toml
 from app.check.contracts.read import CHECKS
 from app.check.formats import FORMATS
 from tests.app.check.validators import VALIDATORS
 from tests.app.web.conftest import Serving, serving
+from tests.ci.steps import environment, load, run_script
 from tests.conftest import ROOT
-
-Json = dict[str, Any]
 
 PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 EXAMPLES = ROOT / "app" / "examples"
@@ -35,7 +31,7 @@ RECORD = "import shutil, sys\nshutil.copy('recorded.json.gz', sys.argv[1])\n"
 """What stands for recording the step of a model: docs/ci.md calls it by this name."""
 
 
-REPORT = "<!-- tritonworthy-check:nightly -->\n\n### An assertion does not hold & more = `a+b`\n"
+ACTION = load(ROOT / "action.yml")
 
 
 def blocks(kind: str) -> list[str]:
@@ -65,11 +61,8 @@ def here(tmp_path: Path) -> Path:
 
 def shell(script: str, here: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """The script as CI systems run it: bash that stops at the first error."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TRITONWORTHY_", "http", "HTTP"))}
     command = ["bash", "-e", "-o", "pipefail", "-c", script]
-    environment = clean | {"PATH": path, "NO_PROXY": "*"} | variables
-    return subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=800)
+    return subprocess.run(command, cwd=here, env=environment(**variables), capture_output=True, text=True, timeout=800)
 
 
 @pytest.mark.parametrize("number", range(len(blocks("bash"))))
@@ -114,170 +107,59 @@ def test_a_ci_file_is_valid_for_its_system(number: int, schema: str, tmp_path: P
     file.write_text(blocks("yaml")[number])
     done = subprocess.run(tool, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    file.write_text(blocks("yaml")[number].replace("    steps:", "    stepps:").replace("  script:", "  scripts:"))
+    file.write_text(
+        blocks("yaml")[number].replace("    steps:", "    stepps:").replace("variables:", "variables: 3\nx:")
+    )
     assert subprocess.run(tool, capture_output=True, text=True, timeout=800).returncode == 1
 
 
-# --------------------------------------------------------------------------------------------------------------- GitHub
+# ---------------------------------------------------------------------------------------- the files that they stand on
 
 
-class Comments(BaseHTTPRequestHandler):
-    """GitHub's calls for comments on one pull request, as its REST API has them."""
-
-    bodies: dict[int, str]
-    authorized: list[str | None]
-
-    def do_GET(self) -> None:
-        host = self.headers["Host"]
-        listed = [
-            {"id": i, "url": f"http://{host}/repos/o/r/issues/comments/{i}", "body": body}
-            for i, body in self.bodies.items()
-        ]
-        self._answer(200, listed if self.path == "/repos/o/r/issues/7/comments?per_page=100" else None)
-
-    def do_POST(self) -> None:
-        number = len(self.bodies) + 1
-        if self.path == "/repos/o/r/issues/7/comments":
-            self.bodies[number] = self._body()
-        self._answer(201, {"id": number})
-
-    def do_PATCH(self) -> None:
-        number = int(self.path.removeprefix("/repos/o/r/issues/comments/"))
-        assert number in self.bodies
-        self.bodies[number] = self._body()
-        self._answer(200, {"id": number})
-
-    def _body(self) -> str:
-        sent: Json = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert list(sent) == ["body"]
-        return str(sent["body"])
-
-    def _answer(self, status: int, body: Any) -> None:
-        self.authorized.append(self.headers["Authorization"])
-        data = json.dumps(body).encode()
-        self.send_response(status if body is not None else 404)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def github() -> Iterator[tuple[str, type[Comments]]]:
-    handler = type("Handler", (Comments,), {"bodies": {1: "Nice work"}, "authorized": []})
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=listener.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listener.server_port}", handler
-    listener.shutdown()
-    listener.server_close()
-    thread.join(10)
-
-
-def test_the_github_workflow_checks_and_renews_its_comment(here: Path, github: tuple[str, type[Comments]]) -> None:
-    url, comments = github
-    record, check, comment = [s for s in yaml(blocks("yaml")[0])["jobs"]["check"]["steps"] if "run" in s]
-    assert set(comment["env"]) == {"GITHUB_TOKEN", "PULL_REQUEST"}
-    variables = {"GITHUB_API_URL": url, "GITHUB_REPOSITORY": "o/r", "GITHUB_TOKEN": "secret", "PULL_REQUEST": "7"}
+def test_the_github_workflow_records_and_asks_the_action_for_what_it_has(here: Path) -> None:
+    """tests/ci/test_action.py runs the action's steps."""
+    checkout, record, check = yaml(blocks("yaml")[0])["jobs"]["check"]["steps"]
+    assert checkout["uses"].startswith("actions/checkout@v")
     assert shell(record["run"], here).returncode == 0
-    assert shell(check["run"], here).returncode == 0, "the same trace twice has nothing new"
-    for name, known in FORMATS.items():
-        if name in ("markdown", "sarif", "junit"):
-            VALIDATORS[name]((here / "reports" / f"check.{known.suffix}").read_bytes().decode())
-    for _ in range(2):
-        done = shell(comment["run"], here, **variables)
-        assert done.returncode == 0, done.stderr
-    assert set(comments.authorized) == {"Bearer secret"}
-    # One comment of ours, and the other left alone.
-    assert list(comments.bodies) == [1, 2]
-    assert comments.bodies[1] == "Nice work"
-    assert comments.bodies[2] == (here / "reports" / "check.md").read_text()
-    # What is new fails, and the same comment says so.
-    shutil.copy(EXAMPLES / "llama_prefill.json.gz", here / "main.json.gz")
-    assert shell(check["run"], here).returncode == 1
-    assert shell(comment["run"], here, **variables).returncode == 0
-    assert list(comments.bodies) == [1, 2]
-    assert "❌" in comments.bodies[2]
-    # Could not measure: a warning, and no failure.
-    (here / "tritonworthy.toml").write_text("[assertions]\nregression = 'error'\n")
-    unmeasured = shell(check["run"], here)
-    assert unmeasured.returncode == 0
-    assert "::warning::" in unmeasured.stdout
+    assert check["uses"].startswith("OWNER/tritonworthy@v")
+    assert set(check["with"]) <= set(ACTION["inputs"])
+    assert all((here / check["with"][name]).is_file() for name in ("files", "baseline"))
 
 
-@pytest.mark.parametrize(
-    ("config", "status"),
-    [(None, 0), ("[assertions]\ncompile = 'error'\n", 1), ("[assertions]\nregression = 'error'\n", 2)],
-)
-def test_the_gitlab_job_ends_with_the_checks_exit_code(
-    config: str | None, status: int, here: Path, server: Serving
-) -> None:
-    job = yaml(blocks("yaml")[1])["tritonworthy"]
-    assert job["allow_failure"] == {"exit_codes": [2]}
-    if config is not None:
-        (here / "tritonworthy.toml").write_text(config)
-    done = shell("\n".join(job["script"]), here, TRITONWORTHY_URL=server.url, TRITONWORTHY_TOKEN="none")
-    assert done.returncode == status, done.stderr
-    assert job["artifacts"]["reports"]["junit"] == "reports/check.xml"
-    for name, suffix in (("markdown", "md"), ("sarif", "sarif"), ("junit", "xml"), ("html", "html")):
-        VALIDATORS[name]((here / "reports" / f"check.{suffix}").read_bytes().decode())
+def test_the_gitlab_file_includes_the_template_and_runs_it(here: Path) -> None:
+    pipeline = yaml(blocks("yaml")[1])
+    ((how, path),) = pipeline["include"][0].items()
+    assert how == "local"
+    template = load(ROOT / path)
+    assert set(pipeline["variables"]) <= set(template["variables"])
+    defaults = {name: about["value"] for name, about in template["variables"].items()}
+    job = template["tritonworthy"] | pipeline["tritonworthy"]
+    assert shell("\n".join(job["before_script"]), here).returncode == 0
+    done = run_script(job, defaults | pipeline["variables"] | {"CHECK_INSTALL": "", "CHECK_COMMENT": "false"}, here)
+    assert done.returncode == 0, "the same trace twice has nothing new"
+    assert (here / "reports" / "check.xml").is_file()
 
 
-class Notes(BaseHTTPRequestHandler):
-    """GitLab's calls for comments on one merge request, as its REST API has them: fields in a form."""
+def test_every_input_output_and_variable_is_documented_with_its_default() -> None:
+    def shown(default: object) -> str:
+        return f"`{default}`" if default else "none"
 
-    bodies: dict[int, str]
-
-    def do_GET(self) -> None:
-        listed = [{"id": i, "body": body} for i, body in self.bodies.items()]
-        self._answer(200, listed if self.path == "/projects/5/merge_requests/7/notes?per_page=100" else None)
-
-    def do_POST(self) -> None:
-        number = len(self.bodies) + 1
-        if self.path == "/projects/5/merge_requests/7/notes":
-            self.bodies[number] = self._body()
-        self._answer(201, {"id": number})
-
-    def do_PUT(self) -> None:
-        number = int(self.path.removeprefix("/projects/5/merge_requests/7/notes/"))
-        assert number in self.bodies
-        self.bodies[number] = self._body()
-        self._answer(200, {"id": number})
-
-    def _body(self) -> str:
-        sent = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode(), strict_parsing=True)
-        assert list(sent) == ["body"]
-        return sent["body"][0]
-
-    def _answer(self, status: int, body: Any) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(401 if self.headers["PRIVATE-TOKEN"] != "secret" else status if body is not None else 404)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    inputs = {f"`{name}`": shown(about["default"]) for name, about in ACTION["inputs"].items()}
+    assert rows("input") == inputs
+    assert named(rows("output")) == list(ACTION["outputs"])
+    variables = load(ROOT / "ci" / "gitlab" / "tritonworthy.yml")["variables"]
+    assert rows("variable") == {f"`{name}`": shown(about["value"]) for name, about in variables.items()}
 
 
-def test_the_gitlab_job_comments_once_and_renews_it(here: Path) -> None:
-    handler = type("Handler", (Notes,), {"bodies": {1: "Nice work"}})
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=listener.serve_forever, daemon=True).start()
-    job = yaml(blocks("yaml")[1])["comment"]
-    assert job["needs"] == ["tritonworthy"]
-    variables = {"CI_API_V4_URL": f"http://127.0.0.1:{listener.server_port}", "CI_PROJECT_ID": "5",
-                 "CI_MERGE_REQUEST_IID": "7", "GITLAB_TOKEN": "secret"}  # fmt: skip
-    (here / "reports").mkdir()
-    for shown in (REPORT, REPORT.replace("not hold", "not hold any more")):
-        (here / "reports" / "check.md").write_text(shown)
-        done = shell("\n".join(job["script"]), here, **variables)
-        assert done.returncode == 0, done.stderr
-        assert handler.bodies == {1: "Nice work", 2: shown}  # type: ignore[attr-defined]
-    listener.shutdown()
-    listener.server_close()
+def test_every_option_and_status_of_comment_is_documented() -> None:
+    section = PAGE.split("\n## The comment\n", 1)[1].split("\n## ", 1)[0]
+    helped = shell("tritonworthy comment --help", ROOT).stdout
+    assert set(re.findall(r"--[a-z-]+", helped)) - {"--help", "--format"} == set(
+        re.findall(r"^- `(--[a-z-]+)", section, re.M)
+    )
+    assert list(rows("status of `comment`")) == ["0", "1", "2"]
+    assert f"{github.MAX_CHARS:,} characters on GitHub" in " ".join(section.split())
+    assert f"{gitlab.MAX_CHARS:,} on GitLab" in " ".join(section.split())
 
 
 # ----------------------------------------------------------------------------------------------------------- the script

@@ -10,12 +10,13 @@ import torch
 from app.trace_report.actions.listed import with_alternatives
 from tests.app.web.conftest import serving
 from tests.conftest import DATA, ROOT
+from tests.libraries import library
 from tritonworthy.ask import read_trace
 from tritonworthy.notebook import MOST_ACTIONS
 
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("ipykernel")
+nbclient = library("nbclient")
+nbformat = library("nbformat")
+library("ipykernel")
 
 TRACE = DATA / "traces" / "timm_convnext_train_channels_last.json.gz"
 RECORD = """

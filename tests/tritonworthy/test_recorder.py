@@ -222,6 +222,83 @@ def test_a_program_that_profiles_itself_lives_and_keeps_its_trace(tmp_path: Path
     assert any(e["name"] == "aten::addmm" for e in traced)
 
 
+WITHIN = """
+from torch.autograd.profiler import emit_itt, profile as autograd_profile
+from torch.autograd.profiler_legacy import profile as legacy_profile
+for first, last in {places}:
+    theirs = {theirs}
+    with tritonworthy.capture(f"{{first}}.{{last}}.json.gz", skip=0) as capture:
+        for number in range(14):
+            if number == first:
+                theirs.__enter__()
+            train()
+            if number == last:
+                theirs.__exit__(None, None, None)
+            capture.step()
+        if last > 13:
+            theirs.__exit__(None, None, None)
+    assert capture.done
+    print(capture.problem, "addmm" in str(theirs.key_averages()) if hasattr(theirs, "key_averages") else "", sep="|")
+"""
+WAY_IS_MADE = "another profiler began in a step that was recorded, and torch has one at a time"
+
+
+@pytest.mark.parametrize("theirs", ["profile()", "autograd_profile()", "legacy_profile()", "emit_itt()"])
+def test_a_profiler_that_begins_in_a_recorded_step_records_and_the_program_lives(tmp_path: Path, theirs: str) -> None:
+    # three steps are timed, one warms up, two are recorded (4, 5), one warms up, one is recorded with stacks (7)
+    places = [(3, 3), (4, 4), (4, 9), (5, 20), (6, 9), (7, 7)]
+    done = run_program(tmp_path, WITHIN.format(theirs=theirs, places=places))
+    assert done.returncode == 0, done.stderr
+    has_events = "" if theirs == "emit_itt()" else "True"
+    assert done.stdout.splitlines() == [f"{WAY_IS_MADE}|{has_events}"] * len(places)
+    assert done.stderr.count(f"nothing was recorded: {WAY_IS_MADE}") == 4
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["6.9.json.gz", "7.7.json.gz"], "the two steps without stacks were recorded before"
+
+
+BLOCK = """
+with tritonworthy.capture("step.json.gz") as capture:
+    train()
+    with profile() as theirs:
+        train()
+theirs.export_chrome_trace("theirs.json")
+print(capture.problem)
+"""
+
+
+def test_a_profiler_that_begins_in_a_recorded_block_records_and_the_program_lives(tmp_path: Path) -> None:
+    done = run_program(tmp_path, BLOCK)
+    assert (done.returncode, done.stdout) == (0, f"{WAY_IS_MADE}\n"), done.stderr
+    traced = json.loads((tmp_path / "theirs.json").read_text())["traceEvents"]
+    assert any(e["name"] == "aten::addmm" for e in traced)
+
+
+ELSEWHERE = """
+import threading
+from tritonworthy.making_way import OtherThreadError
+def theirs():
+    try:
+        with profile():
+            train()
+    except OtherThreadError as error:
+        print(error)
+with tritonworthy.capture("step.json.gz") as capture:
+    train()
+    thread = threading.Thread(target=theirs)
+    thread.start()
+    thread.join()
+print(capture.problem or capture.recording.path)
+"""
+
+
+def test_a_profiler_of_another_thread_is_refused_in_words_and_the_recording_goes_on(tmp_path: Path) -> None:
+    """torch 2.13 ends the process there: a profiler ends in the thread that began it."""
+    done = run_program(tmp_path, ELSEWHERE)
+    assert done.returncode == 0, done.stderr
+    refused, recorded = done.stdout.splitlines()
+    assert refused.endswith("begin this one behind the recording") and recorded == "step.json.gz"
+
+
 def test_a_profiler_that_has_ended_is_no_obstacle(tmp_path: Path) -> None:
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
     with torch.profiler.profile(schedule=schedule) as earlier:

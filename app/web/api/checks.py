@@ -49,7 +49,7 @@ BODY = {
                         "file": {
                             "type": "array",
                             "items": BINARY,
-                            "description": "Traces (.json, .json.gz) and regions' texts.",
+                            "description": "Traces, as /traces takes them, and regions' texts.",
                         },
                         "baseline": {**BINARY, "description": "A trace of the same step before the change."},
                         "config": {

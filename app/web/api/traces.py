@@ -43,9 +43,9 @@ COMPANION_PARTS = {
 }
 UPLOAD_BODY = {
     "requestBody": {
-        "description": "A Chrome trace of torch.profiler, .json or .json.gz: raw, or as the part `file` of a form. "
-        "Several parts `file`, or a .tar, .tar.gz or .zip of several traces, are the ranks of one job: the answer is "
-        "the first, /ranks has all.",
+        "description": "A trace of torch.profiler, an nsys export (SQLite) or rocprofv3's JSON; as it is, as .gz or "
+        ".zst, or alone in a .zip or .tar: raw, or as the part `file` of a form. Several parts `file`, or an archive "
+        "of several traces, are the ranks of one job: the answer is the first, /ranks has all.",
         "required": True,
         "content": {
             "application/octet-stream": {"schema": BINARY},

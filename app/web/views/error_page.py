@@ -47,7 +47,7 @@ BY_STATUS: Mapping[int, WayOn] = {
     408: WayOn("Send it again.", (START,)),
     409: WayOn("Wait until it has been read.", (HISTORY,)),
     413: WayOn("Send less.", (START,)),
-    415: WayOn("Send a file of torch.profiler, .json or .json.gz.", (UPLOAD,)),
+    415: WayOn("Send a file of torch.profiler, nsys or rocprofv3.", (UPLOAD,)),
     422: WayOn("Go back, mend it and send it again.", (START, HISTORY)),
     429: WayOn("Wait a minute, then try again.", (HISTORY, START)),
     500: WayOn("Try again. If it comes back, the server's log has the reason.", (HISTORY, START)),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from profiler.trace.errors import TraceError
+from profiler.trace.read.formats.kinds import SQLITE
+from profiler.trace.read.formats.unzstd import ZSTD
 from profiler.trace.read.gunzip import GZIP, Compressed
 
 _BLOCK = 512
 _REGULAR = (b"0", b"\0", b"7")
-_TRACES = (".json", ".json.gz")
+TRACES = (".json", ".json.gz", ".json.zst", ".sqlite", ".sqlite.gz", ".sqlite.zst")
+"""How the names of files end that may be traces inside an archive."""
+_BEGINNINGS = (b"{", b"[", GZIP, ZSTD, SQLITE)
 
 
 def is_tar(head: bytes) -> bool:
@@ -33,7 +37,7 @@ class Member:
         if not self._name:
             raise TraceError(
                 "trace-not-a-trace",
-                "The archive holds no .json and no .json.gz file.",
+                "The archive holds no .json, .json.gz or other trace's file.",
                 "Give the trace itself, as export_chrome_trace() wrote it.",
             )
         self.head = self._next()
@@ -71,7 +75,7 @@ class Member:
             if other:
                 raise TraceError(
                     "trace-not-a-trace",
-                    f"The archive holds several .json files: {first}, {other} and perhaps more.",
+                    f"The archive holds several traces: {first}, {other} and perhaps more.",
                     "Give the trace alone.",
                 )
 
@@ -96,11 +100,13 @@ class Member:
         base = name.rsplit("/", 1)[-1]
         if base.startswith("._"):  # archives from macOS have one with each file
             return False
-        if base.lower().endswith(_TRACES):
+        if base.lower().endswith(TRACES):
             return True
         while not self._text and self._more():
             pass
-        return len(name) >= 100 and size > 0 and self._text.lstrip(b" \t\r\n").startswith((b"{", b"[", GZIP))
+        return (
+            len(name) >= 100 and size > 0 and self._text.lstrip(b" \t\r\n").startswith((b"{", b"[", GZIP, ZSTD, SQLITE))
+        )
 
     def _take(self, count: int) -> bytes:
         while len(self._text) < count and self._more():

@@ -1,4 +1,4 @@
-"""The traces inside a tar or zip archive, such as those of one job's ranks, each as gzip bytes of its own.
+"""The traces inside a tar or zip archive, such as those of one job's ranks, each as packed bytes of its own.
 
 `tape` and Python's own `zipfile` read the archives. No name of a member is ever a path here: members
 are handed on as (name, bytes), and whoever keeps them says where.
@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol, cast
@@ -20,17 +20,20 @@ from typing import IO, Protocol, cast
 from isal import igzip, isal_zlib
 
 from profiler.trace.errors import TraceError
-from profiler.trace.read.archive import is_tar
+from profiler.trace.read.archive import TRACES, is_tar
+from profiler.trace.read.formats.kinds import SQLITE, is_rocprofv3
+from profiler.trace.read.formats.unzstd import ZSTD, Unzstd
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
 from profiler.trace.read.tape import files_on
 
 ZIP = b"PK\x03\x04"
 MAX_TRACES = 64
-_TRACES = (".json", ".json.gz")
-_NO_TRACES = (".et.json", ".et.json.gz")
+MOST_SCANNED = 10_000
+"""Files of a zip whose names are looked at."""
+_NO_TRACES = (".et.json", ".et.json.gz", ".et.json.zst")
 _IsalError = cast("type[Exception]", isal_zlib.error)  # the stub has an instance
-_BROKEN = (
+BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, _IsalError, lzma.LZMAError, struct.error,
     RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError,
 )  # fmt: skip
@@ -48,13 +51,13 @@ class _Content(Protocol):
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is a tar, packed with gzip or not, or a zip, by its first bytes."""
+    """Whether a file is a tar, packed with gzip, zstd or not, or a zip, by its first bytes."""
     with path.open("rb") as file:
         head = file.read(CHUNK_BYTES)
     if head.startswith(ZIP):
         return True
-    if head.startswith(GZIP):
-        with suppress(*_BROKEN), _gunzip(path) as unpacked:
+    if head.startswith((GZIP, ZSTD)):
+        with suppress(*BROKEN, TraceError), _unpacked(path) as unpacked:
             head = unpacked.read(tarfile.BLOCKSIZE)
     return is_tar(head)
 
@@ -68,11 +71,11 @@ def is_zip(path: Path) -> bool:
 def traces_in(
     path: Path, limits: Limits, strays: list[str] | None = None
 ) -> Iterator[tuple[str, Iterator[bytes]]]:  # fmt: skip
-    """(name, gzip bytes in chunks) of every trace of an archive, in its order. Take each before the next.
+    """(name, packed bytes in chunks) of every trace of an archive, in its order. Take each before the next.
 
-    Traces are what is called .json or .json.gz and begins like one; strays: takes the names of the others of these,
-    such as config.json. Raises TraceError where the archive breaks off or cannot be unpacked, has more than MAX_TRACES,
-    or more bytes than a trace may have.
+    Traces are what has a trace's name (archive.TRACES) and begins like one; strays: takes the names of the others of
+    these, such as config.json. Raises TraceError where the archive breaks off or cannot be unpacked, has more than
+    MAX_TRACES, or more bytes than a trace may have.
     """
     size = path.stat().st_size
     members = _zipped(path) if is_zip(path) else _taped(path, limits)
@@ -87,12 +90,12 @@ def traces_in(
                         total += len(data)
                         _check(total, size, limits)
                         yield data
-                except _BROKEN as error:
-                    raise _breaks_off(whole, error) from error
+                except BROKEN as error:
+                    raise breaks_off(whole, error) from error
 
             rest = chunks()
             first = next(rest, b"")
-            if not _begins_as_trace(first):
+            if not begins_as_trace(first):
                 if strays is not None:
                     strays.append(name)
                 continue
@@ -102,21 +105,42 @@ def traces_in(
                     "trace-too-large", f"The archive holds more than {MAX_TRACES} traces.", "Give fewer ranks at once."
                 )
             yield name, _packed(first, rest)
-    except _BROKEN as error:
-        raise _breaks_off(taken, error) from error
+    except BROKEN as error:
+        raise breaks_off(taken, error) from error
 
 
-def _begins_as_trace(first: bytes) -> bool:
-    """By the first bytes of a file, which may be gzip. Gzip that cannot be unpacked counts: its reader says so."""
+def begins_as_trace(first: bytes) -> bool:
+    """By the first bytes of a file, which may be packed. What cannot be unpacked counts: its reader says so."""
     if first.startswith(GZIP):
         try:
             first = isal_zlib.decompressobj(wbits=31).decompress(first, CHUNK_BYTES)
         except _IsalError:
             return True
+    elif first.startswith(ZSTD):
+        try:
+            first = Unzstd(_Once(first)).head
+        except TraceError:
+            return True
+    if first.startswith(SQLITE) or is_rocprofv3(first):
+        return True
     return first.lstrip(_BLANKS).startswith(b"[") or any(key in first for key in _KEYS)
 
 
-def _breaks_off(taken: int, error: Exception) -> TraceError:
+class _Once:
+    """These bytes and no more, as a stream of compressed ones."""
+
+    truncated = False
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self) -> bytes:
+        data, self._data = self._data, b""
+        return data
+
+
+def breaks_off(taken: int, error: Exception) -> TraceError:
+    """That an archive cannot be unpacked behind its first traces."""
     behind = f" behind its {taken} first trace{'s' * (taken != 1)}" if taken else ""
     return TraceError(
         "trace-truncated",
@@ -136,23 +160,23 @@ def _check(total: int, size: int, limits: Limits) -> None:
         )
 
 
-def _wanted(name: str) -> str:
-    """The last part of a member's name where it may be a trace; "" for others, such as macOS's second files."""
+def wanted(name: str) -> str:
+    """The last part of a member's name where it may be a trace's; "" for others, such as macOS's second files."""
     base = name.replace("\\", "/").rsplit("/", 1)[-1].replace("\0", "")
     lower = base.lower()
-    return base if lower.endswith(_TRACES) and not lower.endswith(_NO_TRACES) and not base.startswith("._") else ""
+    return base if lower.endswith(TRACES) and not lower.endswith(_NO_TRACES) and not base.startswith("._") else ""
 
 
 def _zipped(path: Path) -> Iterator[tuple[str, _Content]]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            if name := _wanted(info.filename):
-                _check_packing(info)
+            if name := wanted(info.filename):
+                check_packing(info)
                 with archive.open(info) as content:
                     yield name, content
 
 
-def _check_packing(info: zipfile.ZipInfo) -> None:
+def check_packing(info: zipfile.ZipInfo) -> None:
     """Raises TraceError for what zipfile unpacks whole, however little is asked for."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         packing = _PACKINGS.get(info.compress_type, f"method {info.compress_type}")
@@ -164,22 +188,61 @@ def _check_packing(info: zipfile.ZipInfo) -> None:
 
 
 def _taped(path: Path, limits: Limits) -> Iterator[tuple[str, _Content]]:
-    with path.open("rb") as file:
-        packed = file.read(len(GZIP)) == GZIP
-    with _gunzip(path) if packed else path.open("rb") as opened:
+    with _unpacked(path) as opened:
         for name, content in files_on(_Counted(opened, path.stat().st_size, limits)):
-            if wanted := _wanted(name):
-                yield wanted, content
+            if kept := wanted(name):
+                yield kept, content
 
 
-def _gunzip(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", igzip.open(path))  # type: ignore[no-untyped-call]
+@contextmanager
+def _unpacked(path: Path) -> Iterator[_Content]:
+    """A file's bytes, unpacked where it is gzip or zstd."""
+    with path.open("rb") as file:
+        head = file.read(len(ZSTD))
+        if head == ZSTD:
+            file.seek(0)
+            yield _Unzstd(file)
+            return
+    if head.startswith(GZIP):
+        with cast("IO[bytes]", igzip.open(path)) as unpacked:  # type: ignore[no-untyped-call]
+            yield unpacked
+        return
+    with path.open("rb") as plain:
+        yield plain
+
+
+class _Unzstd:
+    """A zstd file, of which fewer bytes than asked for come only at its end. Raises EOFError where it breaks off."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._stream = Unzstd(_Chunks(file))
+        self._waiting = b""
+
+    def read(self, count: int, /) -> bytes:
+        while len(self._waiting) < count and (data := self._stream.read()):
+            self._waiting += data
+        if len(self._waiting) < count and self._stream.truncated:
+            raise EOFError("the zstd stream breaks off")
+        data, self._waiting = self._waiting[:count], self._waiting[count:]
+        return data
+
+
+class _Chunks:
+    """A file as a stream of compressed bytes."""
+
+    truncated = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self) -> bytes:
+        return self._file.read(CHUNK_BYTES)
 
 
 class _Counted:
     """What a tape is read from: within the limits, whatever is skipped of it."""
 
-    def __init__(self, file: IO[bytes], size: int, limits: Limits) -> None:
+    def __init__(self, file: _Content, size: int, limits: Limits) -> None:
         self._file, self._size, self._limits, self._total = file, size, limits, 0
 
     def read(self, count: int, /) -> bytes:
@@ -190,8 +253,8 @@ class _Counted:
 
 
 def _packed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    """The same as gzip; what is gzip stays as it is."""
-    if first.startswith(GZIP):
+    """The same as gzip; what is packed stays as it is."""
+    if first.startswith((GZIP, ZSTD)):
         yield first
         yield from rest
         return

@@ -1,17 +1,21 @@
-"""The text of a trace file: plain, gzip or an archive by its first bytes, in chunks, within limits."""
+"""The bytes of a trace file: plain, gzip, zstd or an archive by its first bytes, in chunks, within limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BufferedReader
+from io import SEEK_END, BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from profiler.trace.errors import Damage, TraceError
 from profiler.trace.read.archive import Member, is_tar
+from profiler.trace.read.formats.kinds import SQLITE
+from profiler.trace.read.formats.unzip import Unzip
+from profiler.trace.read.formats.unzstd import ZSTD, Unzstd
 from profiler.trace.read.gunzip import GZIP, Gunzip
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
+from profiler.trace.read.members import ZIP
 
 __all__ = ["Limits", "OnRead", "Reader", "Source", "foreign"]
 
@@ -19,11 +23,11 @@ OnRead = Callable[[float], None]
 """Is told, again and again, which share of a file's bytes has been read."""
 
 _FOREIGN = (
-    (b"PK\x03\x04", "a zip archive", "Unpack it and give the .json or .json.gz inside."),
-    (b"\x28\xb5\x2f\xfd", "zstd-compressed", "Unpack it (zstd -d) and give the .json, or compress it with gzip."),
+    (ZIP, "a zip archive inside of another", "Unpack it and give the .json or .json.gz inside."),
+    (ZSTD, "zstd-compressed twice", "Unpack it (zstd -d) and give the .json, or compress it with gzip."),
     (b"BZh", "bzip2-compressed", "Unpack it (bunzip2) and give the .json, or compress it with gzip."),
     (b"\xfd7zXZ", "xz-compressed", "Unpack it (unxz) and give the .json, or compress it with gzip."),
-    (b"SQLite format 3", "an SQLite database (an nsys export?)", "Record with torch.profiler and export_chrome_trace."),
+    (SQLITE, "an SQLite database", "Give an execution trace or a trace of torch.profiler here."),
     (b"\x80\x02", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
     (b"\x80\x04", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
 )
@@ -63,11 +67,17 @@ class _File:
         self.read_bytes += len(data)
         return data
 
+    def whole(self) -> BufferedReader:
+        """The file, for what reads it in an order of its own; then all of it counts as read."""
+        self.read_bytes = max(self.read_bytes, self._file.seek(0, SEEK_END))
+        self._file.seek(0)
+        return self._file
+
 
 class Source:
-    """Uncompressed chunks of one file. `truncated` is set when a gzip stream or an archive ends early or breaks off.
+    """Uncompressed chunks of one file. `truncated` is set when a packed stream or an archive ends early or breaks off.
 
-    `damage`: what else is wrong with the gzip stream, known at the end.
+    `damage`: what else is wrong with the packed stream, known at the end.
     """
 
     continues = False
@@ -84,21 +94,20 @@ class Source:
                     "trace-empty", "The file is empty.", "Was the profiler stopped before the file was copied?"
                 )
             self._on_disk = file
-            self._layers: list[_File | Gunzip | Member] = [file]
-            # trace.json.gz, trace.tar.gz, and a .json.gz in a .tar: at most gzip, tar, gzip.
+            self._layers: list[_File | Gunzip | Unzstd | Member | Unzip] = [file]
+            if file.head.startswith(ZIP):
+                self._layers.append(Unzip(file.whole()))
+            # trace.json.gz, trace.tar.gz, and a .json.gz in a .tar or .zip: at most packed, tar, packed.
             for _ in range(3):
                 top = self._layers[-1]
-                if top.head.startswith(GZIP) and not self._unpacked_since_tar():
-                    self._layers.append(Gunzip(top))
-                elif is_tar(top.head) and not any(isinstance(layer, Member) for layer in self._layers):
+                if top.head.startswith((GZIP, ZSTD)) and not isinstance(top, Gunzip | Unzstd):
+                    # packed in packed is no trace: only an archive between them makes it one
+                    self._layers.append(Gunzip(top) if top.head.startswith(GZIP) else Unzstd(top))
+                elif is_tar(top.head) and not any(isinstance(layer, Member | Unzip) for layer in self._layers):
                     self._layers.append(Member(top))
         except BaseException:
             self._file.close()
             raise
-
-    def _unpacked_since_tar(self) -> bool:
-        """gzip in gzip is no trace: only an archive between them makes it one."""
-        return isinstance(self._layers[-1], Gunzip)
 
     def __enter__(self) -> Source:
         return self
@@ -112,6 +121,11 @@ class Source:
         return min(1.0, self._on_disk.read_bytes / self._size)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the bytes are those of the file itself, neither unpacked nor out of an archive."""
+        return len(self._layers) == 1
+
+    @property
     def truncated(self) -> bool:
         return any(layer.truncated for layer in self._layers)
 
@@ -119,7 +133,7 @@ class Source:
     def damage(self) -> Damage:
         damage = Damage.NONE
         for layer in self._layers:
-            if isinstance(layer, Gunzip):
+            if isinstance(layer, Gunzip | Unzstd):
                 damage |= layer.damage
         return damage
 
@@ -135,7 +149,7 @@ class Source:
     def _read_rest(self) -> None:
         """What follows the trace in a compressed archive: blanks as a rule, and the checksum of all."""
         for layer in reversed(self._layers[:-1]):
-            while isinstance(layer, Gunzip) and (data := layer.read()):
+            while isinstance(layer, Gunzip | Unzstd) and (data := layer.read()):
                 self._read_bytes += len(data)
                 self._check_size()
 

@@ -92,3 +92,32 @@ def test_nobody_is_told_to_record_again_what_was_not_recorded(tmp_path: Path) ->
     told = report(path, "small")
     assert (told["pace"] or {})["launches"] < 8
     assert [a["tool"] for a in told["actions"] or () if a["tool"] == "record"] == []
+
+
+WAITING = """
+import torch
+
+def make():
+    def step(x):
+        for _ in range(3):
+            x = x @ x
+        torch.cuda.synchronize()
+        return x @ x
+    return step, torch.randn(4096, 4096)
+"""
+
+
+def test_the_gpu_is_idle_behind_a_wait_for_it(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(WAITING)
+    path = tmp_path / "step.json"
+    write_predicted(Request(f"{tmp_path / 'model.py'}:make"), device("H100"), path)
+    events = json.loads(path.read_bytes())["traceEvents"]
+    (wait,) = (e for e in events if e["name"] == "cudaDeviceSynchronize")
+    kernels = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["cat"] == "kernel"]
+    assert len(kernels) == 4
+    assert kernels[2][1] <= wait["ts"] + wait["dur"] <= kernels[3][0], "three before it, one behind"
+    told = report(path, "step")
+    origin = told.get("origin")
+    assert origin is not None
+    assert [g["what"] for g in origin["gaps"]] == ["the host waits for the GPU (synchronize)"]
+    assert "model.py:8" in origin["gaps"][0]["where"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -48,6 +49,15 @@ class ReadsEachLayer(nn.Module):
         return x
 
 
+def waits_for_an_event(x: torch.Tensor) -> torch.Tensor:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    y = x * 2
+    end.record()
+    end.synchronize()
+    return y * begin.elapsed_time(end)
+
+
 Of = Callable[[torch.Tensor], torch.Tensor]
 VALUES_READ: dict[str, Of] = {
     "item": lambda x: x * x.sum().item(),
@@ -60,6 +70,23 @@ VALUES_READ: dict[str, Of] = {
     "cpu": lambda x: x.cpu() * 2,
     "to": lambda x: x.to("cpu") * 2,
     "to by name": lambda x: x.to(device="cpu") * 2,
+    "tolist": lambda x: x * x.sum(0).tolist()[0],
+    "tolist of the host's": lambda x: x * x.sum(0).cpu().tolist()[0],
+    "numpy": lambda x: x * float(x.detach().numpy()[0, 0]),
+    "numpy of the host's": lambda x: x * float(x.detach().cpu().numpy()[0, 0]),
+    "array": lambda x: x * float(np.asarray(x, dtype="float64").sum()),
+    "format": lambda x: (f"{x.sum():.3f}", x * 2)[1],
+    "print": lambda x: (str(x), x * 2)[1],
+    "allclose": lambda x: x * torch.allclose(x, x + 1),
+    "unique": lambda x: torch.unique(x) * 2,
+    "unique's places": lambda x: torch.unique(x, return_inverse=True)[1] * 2,
+    "unique along": lambda x: torch.unique(x, dim=0, return_counts=True)[0] * 2,
+    "unique neighbours": lambda x: torch.unique_consecutive(x) * 2,
+    "bincount": lambda x: torch.bincount(x.flatten().long(), minlength=8) * 2,
+    "repeat_interleave": lambda x: x.repeat_interleave(x.sum(0).long(), dim=1) * 2,
+    "synchronize": lambda x: (x * 2, torch.cuda.synchronize())[0],
+    "a stream's": lambda x: (x * 2, torch.cuda.current_stream().synchronize())[0],
+    "an event's": waits_for_an_event,
 }
 """Of which the host waits for the GPU, once each."""
 NONE_READ: dict[str, Of] = {

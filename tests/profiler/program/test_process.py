@@ -17,6 +17,7 @@ from profiler.program.model import ProgramError
 from profiler.program.process import LIMITS, MOST_LOG, answered, record_in_process
 from profiler.program.request import Request
 from profiler.program.sources import without
+from tests.libraries import library
 
 PROGRAMS = Path(__file__).with_name("programs.py")
 
@@ -177,7 +178,7 @@ def test_what_names_code_is_taken_out_of_a_config_at_any_depth() -> None:
 
 
 def test_a_model_of_a_config_is_made_without_the_code_that_it_names(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+    library("transformers")
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Model: ...\nclass Config: ...\n")
     programs = []
     for name, more in (("plain", {}), ("named", NAMED_CODE)):

@@ -109,6 +109,39 @@ def test_the_host_waits_once_for_a_value_that_it_reads(how: str) -> None:
     assert sum(call.waits for call in program.calls) == 1
 
 
+@pytest.mark.parametrize("how", programs.VALUES_READ)
+def test_what_is_read_is_named_with_its_line_and_does_not_end_the_record(how: str) -> None:
+    program = recorded(lambda: (programs.VALUES_READ[how], torch.randn(64, 64)))
+    if how in ("cpu", "to", "to by name"):  # nothing is assumed: the values are copied
+        assert program.gaps == ()
+        return
+    lines = inspect.getsourcelines(programs)[0]
+    places = [gap.where.rpartition(":") for gap in program.gaps]
+    assert {file for file, _, _ in places} == {"tests/profiler/program/programs.py"}
+    assert not any(gap.ends for gap in program.gaps)
+    named = {lines[int(line) - 1].strip() for _, _, line in places}
+    wanted = "end.synchronize()" if how == "an event's" else f'"{how}": '
+    assert any(line.startswith(wanted) for line in named), named
+
+
+def test_a_wait_for_the_gpu_is_a_call_of_cudas_name() -> None:
+    program = recorded(lambda: (programs.VALUES_READ["synchronize"], torch.randn(64, 64)))
+    assert [(c.name, c.operation is None) for c in program.calls if c.waits] == [("cudaDeviceSynchronize", True)]
+
+
+def test_what_is_not_alike_is_as_many_as_there_are_values() -> None:
+    program = recorded(lambda: (programs.VALUES_READ["unique"], torch.randn(64, 64)))
+    (doubled,) = (c.operation for c in program.calls if c.name == "aten::mul" and c.operation is not None)
+    assert [w.shape for w in doubled.writes] == [(64 * 64,)]
+
+
+def test_more_values_than_can_be_made_up_end_the_record_in_words() -> None:
+    program = recorded(lambda: (lambda x: (x * 2).tolist(), torch.empty(1 << 13, 1 << 13)))
+    assert [(g.what.partition(": ")[2], g.ends) for g in program.gaps] == [
+        ("67,108,864 values are read (tolist): more than 16,777,216 are not assumed", True)
+    ]
+
+
 @pytest.mark.parametrize("how", programs.NONE_READ)
 def test_the_host_waits_for_nothing_where_it_reads_no_value_of_the_gpu(how: str) -> None:
     program = recorded(lambda: (programs.NONE_READ[how], torch.randn(64, 64)))

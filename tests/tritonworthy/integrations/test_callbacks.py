@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.libraries import library
+
 
 class Net(torch.nn.Module):
     def __init__(self) -> None:
@@ -35,8 +37,8 @@ def overridden(callback: type, base: type) -> dict[str, tuple[list[str], list[st
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_trainer_of_transformers_records_and_stops(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
+    transformers = library("transformers")
+    library("accelerate")
     from tritonworthy.integrations.transformers import CaptureCallback
 
     hooks = overridden(CaptureCallback, transformers.TrainerCallback)
@@ -55,7 +57,7 @@ def test_a_trainer_of_transformers_records_and_stops(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_fit_of_lightning_records_and_stops(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning.pytorch")
+    lightning = library("lightning.pytorch")
     from tritonworthy.integrations.lightning import CaptureCallback
 
     hooks = overridden(CaptureCallback, lightning.Callback)
@@ -85,7 +87,7 @@ def test_a_fit_of_lightning_records_and_stops(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_accelerate_writes_two_steps_with_stacks(tmp_path: Path) -> None:
-    accelerate = pytest.importorskip("accelerate")
+    accelerate = library("accelerate")
     from profiler.trace import read_trace
     from tritonworthy.integrations.accelerate import profile_kwargs
 
