@@ -257,3 +257,19 @@ def test_a_check_measures_on_this_hosts_gpu(real: Serving) -> None:
                         assertions={"beats": {"level": "error", "candidate": "compile", "over": "eager",
                                               "evidence": "measured"}}))  # fmt: skip
     assert answer["passed"], answer
+
+
+def test_contracts_about_texts_and_patterns_are_judged_and_a_module_is_refused(real: Serving) -> None:
+    text = "x: bf16[8192, 4096]\ny = silu(x) * 2\nreturn y, y.sum(0)\n"
+    contract = f'[[contracts]]\nname = \'a\'\nregion = """\n{text}"""\nmax_kernels = 1\n'
+    pattern = "[[contracts]]\nname = 'b'\npattern = 'RMSNorm*'\nmax_kernels = 1\n"
+    step = ("file", ("step.json.gz", EXAMPLE.read_bytes()))
+    reply = result(form(real, step, ("config", (None, CONFIG + contract + pattern))))
+    assert [(row["name"], row["outcome"], row["was"]) for row in reply["contracts"]] == [
+        ("a", "broken", None), ("b", "kept", None)
+    ]  # fmt: skip
+    page = real.client.get(f"/checks/{reply['id']}").text
+    assert 'aria-label="Contracts"' in page
+    module = "[[contracts]]\nname = 'a'\nmodule = 'model.py:make'\nmax_kernels = 1\n"
+    problem = form(real, step, ("config", (None, module)), wait=0).json()
+    assert (problem["code"], problem["key"]) == ("config-invalid", "contracts.1.module")
