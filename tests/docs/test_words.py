@@ -14,7 +14,7 @@ REMAINING = {
     "obstacles": 9,
     "paced": 8,
     "pump": 2,
-    "since": 29,
+    "since": 28,
     "tally": 7,
     "twin": 1,
     "twins": 1,

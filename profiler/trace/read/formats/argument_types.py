@@ -25,7 +25,7 @@ _BFLOAT16, _HALF, _FLOAT = "c10::BFloat16", "c10::Half", "float"
 
 _NAMED = (
     (_BFLOAT16, re.compile(r"bfloat16|bf16|nvjet_(?:sm\d+_)?tst_|^Cijk_.*_BBS_", re.I)),
-    (_HALF, re.compile(r"c10::Half|__half|(?<!b)f16|hgemm|h16816|nvjet_(?:sm\d+_)?hsh_|^Cijk_.*_HHS_", re.I)),
+    (_HALF, re.compile(r"c10::Half|__half|(?<!b)f16|fp16|hgemm|h16816|nvjet_(?:sm\d+_)?hsh_|^Cijk_.*_HHS_", re.I)),
 )
 _NAMED_FLOAT = re.compile(r"<float|\(float|, float[,>]|sgemm|tf32|_f32|s1688gemm_\d|nvjet_(?:sm\d+_)?sss_|^Cijk_.*_SB_")
 _ADDS_UP = "splitKreduce"

@@ -166,19 +166,19 @@ class _Reader:
     def _graphs(self) -> Iterator[Event]:
         """Graphs that were recorded whole: each replay counts as one kernel."""
         columns = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId")
-        found = 0
+        replays = 0
         for start, end, device, stream, correlation, owner, graph in self._rows(GRAPHS, *columns):
             if self._is_ours(owner):
                 name = f"CUDA graph {graph}" if isinstance(graph, int) else "CUDA graph"
                 if event := self._on_gpu("kernel", name, start, end, device, stream, correlation):
-                    found += 1
+                    replays += 1
                     yield event
-        if found:
+        if replays:
             self._recording.notes.append(
                 Note(
                     "graphs-recorded-whole",
                     "warning",
-                    f"{found} replays of CUDA graphs were recorded whole: the kernels inside of them are not told.",
+                    f"{replays} replays of CUDA graphs were recorded whole: the kernels inside of them are not told.",
                     f"Record them node by node: {RECORD_NSYS}",
                 )
             )

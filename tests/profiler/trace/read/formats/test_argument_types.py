@@ -79,7 +79,7 @@ def test_a_kernel_s_name_says_one_type_or_none(name: str, told: str | None) -> N
 def test_an_operation_that_casts_first_has_other_operands_than_its_kernels() -> None:
     trace = real("gpt2_train_autocast_eager.json.gz")
     right, wrong, unsaid = judged(trace)
-    assert (wrong, right > 500, unsaid > 100) == (0, True, True)
+    assert (wrong, right > 300, unsaid > 100) == (0, True, True), (right, wrong, unsaid)
 
 
 def test_an_export_says_what_it_took_from_names(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_ranges_of_users_are_annotations_and_those_of_libraries_are_not_there(tm
     assert trace.threads  # each range on the thread that pushed it
 
 
-def test_a_text_beside_its_reference_is_the_range_s_name(tmp_path: Path) -> None:
+def test_a_text_and_a_reference_to_one_are_both_a_range_s_name(tmp_path: Path) -> None:
     made = Export(tmp_path / "run.sqlite")
     for start, text, reference in (
         (0, "aten::a", None),

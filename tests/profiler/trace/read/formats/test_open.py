@@ -59,7 +59,7 @@ def test_packed_in_any_way_a_run_has_the_same_figures(
     assert list(tmp_path.iterdir()) == [tmp_path / "no name that tells"], "nothing is written beside a file"
 
 
-def test_stacks_are_found_in_a_zip_as_in_the_file(tmp_path: Path) -> None:
+def test_stacks_are_read_from_a_zip_as_from_the_file(tmp_path: Path) -> None:
     name = "handrolled_blocks_bf16_eager_stack.json.gz"
     whole = real(name)
     path = written(tmp_path, zipped({"trace.json": plain(name)}))

@@ -10,6 +10,7 @@ import pytest
 
 from profiler.trace import Limits, TraceError, read_trace
 from profiler.trace.read.formats import open as opened
+from tests.fuzz.mutate import mutate
 from tests.profiler.trace.files import annotation, kernel, launch, loaded, op, real, written
 from tests.profiler.trace.read.formats.test_nsys import kernel_times, step_figures
 from tests.profiler.trace.rocprofv3_file import recorded
@@ -108,3 +109,22 @@ def test_more_records_or_bytes_than_a_trace_may_have_are_refused(
     with pytest.raises(TraceError) as refused:
         read_trace(file(tmp_path, document))
     assert refused.value.code == "trace-too-large"
+
+
+def test_whatever_a_writer_does_to_it_a_file_is_answered_or_refused(tmp_path: Path) -> None:
+    """300 documents changed as the fuzzer changes traces: a value, a key, a record more or less, bytes."""
+    text = json.dumps(recorded(SMALL)).encode()
+    codes: dict[str, int] = {}
+    answered = 0
+    for seed in range(300):
+        data = mutate("trace", text, 16_384, seed, lambda data, most: data[: len(data) * 2 // 3] or b"0")
+        try:
+            trace = read_trace(written(tmp_path, data))
+            assert (trace.kernels.duration_us >= 0).all()
+            answered += 1
+        except TraceError as error:
+            assert error.message
+            codes[error.code] = codes.get(error.code, 0) + 1
+    assert answered > 50
+    assert set(codes) <= {"trace-not-json", "trace-not-a-trace", "trace-empty"}
+    assert codes["trace-not-json"] > 50

@@ -35,7 +35,7 @@ SIZES = "[[2, 3], [3, 4]]"
         ("", Range("", False)),
     ],
 )  # fmt: skip
-def test_a_range_s_text_is_told_apart(text: str, told: Range) -> None:
+def test_a_range_s_text_says_name_sequence_and_sizes(text: str, told: Range) -> None:
     assert parse_range(text) == told
 
 
