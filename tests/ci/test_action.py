@@ -188,7 +188,6 @@ def test_steps_that_are_turned_off_are_not_run(here: Path, server: GitHub) -> No
 
 
 def test_a_history_grows_by_a_line_with_every_run(here: Path, server: GitHub) -> None:
-    pytest.importorskip("app.history")
     for count in (1, 2):
         done = run(here, server, files="step.json.gz", history="runs.jsonl", comment="false")
         assert done.ok, done.log
