@@ -37,7 +37,7 @@ def method_of(subject: Subject) -> str:
     times = subject.body.get("step_times")
     if subject.kind != "trace" or subject.error or not times:
         return ""
-    recorded = times["count"] + times["left_out"]
+    recorded = times["count"] + times.get("left_out", 0)
     which = times.get("of", "median")
     stacks = any(region.get("source") and region["source"]["line"] for region in subject.regions)  # type: ignore[index]
     return f"{which} of {recorded} recorded {'step' if recorded == 1 else 'steps'}{', with stacks' if stacks else ''}"
