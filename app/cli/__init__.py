@@ -24,10 +24,11 @@ from app.cli.accuracy import add_accuracy
 from app.cli.advise import add_advise
 from app.cli.archive import add_archive
 from app.cli.calibrate import add_calibrate
-from app.cli.check import add_check
-from app.cli.comment import add_comment
+from app.cli.ci.check import add_check
+from app.cli.ci.comment import add_comment
+from app.cli.ci.history import add_history
+from app.cli.ci.watch import add_watch
 from app.cli.fleet import add_fleet
-from app.cli.history import add_history
 from app.cli.init import under_init
 from app.cli.inputs import InputError
 from app.cli.kit import add_kit
@@ -38,7 +39,6 @@ from app.cli.report import add_report
 from app.cli.servers.capture import add_capture
 from app.cli.streams import NoReaderError, OutputError, standard_streams
 from app.cli.validate import add_validate
-from app.cli.watch import add_watch
 from app.thresholds import ThresholdError
 
 BAD_INPUT, NOT_MEASURED = 1, 2

@@ -79,7 +79,9 @@ def test_code_execution_nothing_evaluates_unpickles_or_shells_out() -> None:
 def test_code_execution_a_program_is_run_by_its_child_alone_and_no_server_asks_for_one() -> None:
     assert users_of("profiler.program.sources") == {"profiler/program/child.py"}
     asking = users_of("app.program", "profiler.program.process", "profiler.program.child")
-    assert {place.rsplit("/", 1)[0] for place in asking} == {"app/agents", "app/cli", "app/program", "profiler/program"}
+    assert {place.rsplit("/", 1)[0] for place in asking} == {
+        "app/agents", "app/check/contracts", "app/cli", "app/program", "profiler/program",
+    }  # fmt: skip
     assert {p for p in users_of("app.agents") if not p.startswith("app/agents/")} == {
         "app/cli/__init__.py",
         "app/cli/advise.py",
@@ -110,7 +112,7 @@ def test_code_execution_only_the_command_line_loads_a_file() -> None:
     assert users_of("app.check.kernels") == {"app/check/judge.py", "app/check/run.py"}
     assert users_of("kernels.measure.candidate.user_kernel") == {"kernels/measure/candidate/worker.py"}
     reads = {place for place in everything() if "runs_kernels=True" in (ROOT / place).read_text()}
-    assert reads == {"app/cli/check.py"}, "a server's configurations name no kernels"
+    assert reads == {"app/cli/ci/check.py"}, "a server's configurations name no kernels"
 
 
 KERNEL = '[[kernels]]\nname = "mine"\nkernel = "owned.py:run"\nregion = "norm.txt"\n'
@@ -131,6 +133,17 @@ def test_code_execution_no_request_has_a_kernel(web: Serving) -> None:
     assert not any("kernel" in field for name in taken for field in schema[name]["properties"])
 
 
+MODULE = "[[contracts]]\nname = 'mine'\nmodule = 'owned.py:run'\nmax_kernels = 1\n"
+
+
+def test_code_execution_a_contract_about_a_module_is_refused(web: Serving) -> None:
+    files = [("file", ("chain.txt", GOOD.encode())), ("config", ("tritonworthy.toml", MODULE.encode()))]
+    answer = web.client.post("/api/v1/checks", files=files)
+    assert (answer.status_code, answer.json()["code"]) == (422, "config-invalid")
+    body = {"regions": [GOOD], "contracts": [{"name": "mine", "module": "owned.py:run", "max_kernels": 1}]}
+    assert web.client.post("/api/v1/checks", json=body).status_code == 422
+
+
 def test_code_execution_a_configuration_that_names_kernels_is_refused(web: Serving) -> None:
     files = [("file", ("chain.txt", GOOD.encode())), ("config", ("tritonworthy.toml", KERNEL.encode()))]
     answer = web.client.post("/api/v1/checks", files=files)
@@ -141,19 +154,23 @@ def test_code_execution_a_configuration_that_names_kernels_is_refused(web: Servi
     assert web.client.post("/api/v1/checks", json=body).status_code == 422
 
 
-CLIENTS = ("app/cli/servers/remote.py:", "app/capture/serving.py:")
-"""`watch --server URL` and `capture --vllm URL`: clients of another server, at the address of their command line."""
+CLIENTS = ("app/cli/servers/remote.py:", "app/capture/serving.py:", "app/check/comment/http.py:")
+"""`watch --server URL`, `capture --vllm URL` and `comment`: clients of another server, at the address of their command
+line or of the build that runs them."""
 
 
 def test_ssrf_nothing_in_the_app_fetches() -> None:
     assert [o for o in offences(set(), FETCH, CONNECTS) if not o.startswith(CLIENTS)] == []
+    assert {p for p in users_of("app.check.comment") if not p.startswith("app/check/comment/")} == {
+        "app/cli/ci/comment.py"
+    }
     assert {p for p in users_of("app.capture") if not p.startswith("app/capture/")} == {"app/cli/servers/capture.py"}
     users = {place for place, uses in everything().items() for _, kind, name in uses
              if kind == "import" and name.startswith("app.cli.servers.remote")}  # fmt: skip
-    assert users == {"app/cli/watch.py", "app/cli/servers/capture.py", "app/cli/servers/watch_remote.py"}
+    assert users == {"app/cli/ci/watch.py", "app/cli/servers/capture.py", "app/cli/servers/watch_remote.py"}
     users = {place for place, uses in everything().items() for _, kind, name in uses
-             if kind == "import" and name.startswith(("app.cli.watch", "app.cli.servers.watch_remote"))}  # fmt: skip
-    assert users == {"app/cli/__init__.py", "app/cli/watch.py"}, "no part of the server"
+             if kind == "import" and name.startswith(("app.cli.ci.watch", "app.cli.servers.watch_remote"))}  # fmt: skip
+    assert users == {"app/cli/__init__.py", "app/cli/ci/watch.py"}, "no part of the server"
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,7 @@ def test_a_fault_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.setenv("TRITONWORTHY_DEBUG", debug)
     monkeypatch.setattr("app.cli.advise._advise", broken)
-    monkeypatch.setattr("app.cli.check._check", broken)
+    monkeypatch.setattr("app.cli.ci.check._check", broken)
     for command in ("advise", "check"):
         assert cli.main([command, "x"]) == 2
         said = capsys.readouterr().err

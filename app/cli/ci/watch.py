@@ -18,7 +18,7 @@ from app.archive import record_store, schema
 from app.archive.schema import RecordError
 from app.check.safe import visible
 from app.check.watch import Plan, judgement_json, line, plan, plan_json
-from app.cli.check import WRONG, usage_error
+from app.cli.ci.check import WRONG, usage_error
 from app.cli.options import budget_s, given_path
 from app.cli.servers.remote import Remote, RemoteError
 from app.cli.servers.watch_remote import Watched, watch_on_server

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app import cli
-from app.cli.run_context import context_options, run_context
+from app.cli.ci.run_context import context_options, run_context
 from app.history.jsonl import append, read
 from app.history.model import Entry
 from tests.app.history.runs import noisy, run

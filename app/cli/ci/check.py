@@ -22,10 +22,10 @@ from app.check.config import DEFAULTS, Config, read_toml
 from app.check.config_error import ConfigError
 from app.check.toml_bounds import MAX_CHARS
 from app.check.toml_keys import line_of
-from app.cli.history import bisection_text, read_history
+from app.cli.ci.history import bisection_text, read_history
+from app.cli.ci.run_context import commits_of, context_options, run_context
 from app.cli.inputs import InputError, is_trace, unpacked_alone
 from app.cli.options import given_path
-from app.cli.run_context import commits_of, context_options, run_context
 from app.exit_status import UNMEASURED
 from app.history.from_report import entry_from
 from app.history.jsonl import append

@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from app.check.safe import visible
+from app.cli.ci.run_context import commits_of
 from app.cli.inputs import InputError
 from app.cli.options import given_path
-from app.cli.run_context import commits_of
 from app.cli.streams import json_text
 from app.history.bisection import bisection_order
 from app.history.jsonl import BadLine, History, read
