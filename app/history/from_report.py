@@ -58,12 +58,12 @@ CONTRACT_METRICS = (("kernels", "kernels", "kernels"), ("bytes_over_minimum", "b
 
 
 def contract_measures(report: Report) -> list[Measure]:
-    """What the contracts' rows counted, where the report has some."""
-    rows = report.get("contracts")
-    made = []
-    for row in rows if isinstance(rows, list) else ():
+    """What the contracts' rows counted, each by its contract and what it is about: a pattern is about several."""
+    made: dict[tuple[str, str], Measure] = {}
+    for row in report.get("contracts") or ():
+        subject = f"contract {row['name']}: {row['of']}"
         for key, metric, unit in CONTRACT_METRICS:
             value = row.get(key)
             if isinstance(value, int | float) and math.isfinite(value) and value > 0:
-                made.append(Measure(f"contract {row['name']}", metric, unit, float(value)))
-    return made
+                made.setdefault((subject, metric), Measure(subject, metric, unit, float(value)))
+    return list(made.values())

@@ -59,11 +59,14 @@ def test_a_method_that_was_named_is_a_part_of_the_environment() -> None:
 def test_contracts_are_counted_where_the_report_has_some() -> None:
     made = report(trace())
     made["contracts"] = [
-        {"name": "norm", "kernels": 3, "bytes_over_minimum": 1.5}, {"name": "new", "kernels": None},
-    ]  # fmt: skip
+        {"name": "norm", "of": "RMSNorm", "kernels": 3, "bytes_over_minimum": 1.5},
+        {"name": "norm", "of": "RMSNorm_2", "kernels": 1, "bytes_over_minimum": None},
+        {"name": "new", "of": "new.txt", "kernels": None},
+    ]
     assert entry_from(made, CONTEXT).measures[1:] == (
-        Measure("contract norm", "kernels", "kernels", 3.0),
-        Measure("contract norm", "bytes over the minimum", "bytes/byte", 1.5),
+        Measure("contract norm: RMSNorm", "kernels", "kernels", 3.0),
+        Measure("contract norm: RMSNorm", "bytes over the minimum", "bytes/byte", 1.5),
+        Measure("contract norm: RMSNorm_2", "kernels", "kernels", 1.0),
     )
 
 
