@@ -59,6 +59,7 @@
   document.addEventListener("input", (event) => {
     const slider = event.target.closest(".slider");
     if (!slider) return;
+    event.target.dataset.moved = "";  // a value between two steps differs from its default untouched
     const value = Number(event.target.value);
     slider.querySelector("output").textContent =
       slider.dataset.as === "times" ? value.toFixed(value < 10 ? 2 : 0) + "×" : Number((value * 100).toFixed(1)) + " %";
@@ -140,8 +141,7 @@
       if (opened.includes(summary.textContent)) summary.parentElement.open = true;
     });
     // A slider that the reader has moved stays where it is, and what stands under it is asked for anew.
-    const moved = every("input[type=range]", event.detail.target).filter((slider) => slider.value !== slider.defaultValue);
-    for (const { id, value } of moved) {
+    for (const { id, value } of every("input[data-moved]", event.detail.target)) {
       const come = event.detail.fragment.querySelector("#" + id);
       if (!come || Number(value) > Number(come.max)) continue;
       come.value = value;

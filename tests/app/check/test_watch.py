@@ -11,7 +11,7 @@ import pytest
 from app import cli
 from app.archive import record_store
 from app.check.watch import judgement_json, line, plan, plan_json
-from app.cli import watch as watch_cli
+from app.cli.ci import watch as watch_cli
 from tests.app.cli.test_cli import isolated
 from tests.conftest import ROOT
 
