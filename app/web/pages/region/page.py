@@ -60,8 +60,9 @@ def what_if(request: Request, of: str = "", faster: str = "", step_us: str = "",
     )
     headers = {}
     if page.startswith(("/regions/", "/region?", "/r/")):
-        joint = "&" if "?" in page else "?"
-        headers["HX-Replace-Url"] = f"{quote(page, safe='/?&=%')}{joint}{urlencode({'of': of, 'faster': faster})}"
+        tab = shown_address(request).get("tab", "")
+        query = {**({"tab": tab} if tab and "tab=" not in page else {}), "of": of, "faster": faster}
+        headers["HX-Replace-Url"] = f"{quote(page, safe='/?&=%')}{'&' if '?' in page else '?'}{urlencode(query)}"
     return render("partials/region/whatif_answer.html", {"whatif": answer}, request=request, headers=headers)
 
 

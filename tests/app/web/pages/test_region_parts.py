@@ -47,6 +47,9 @@ def test_the_address_holds_where_the_sliders_stand(client: httpx.Client, region:
 def test_the_sliders_answer_alone_and_say_the_pages_address(client: httpx.Client, region: str) -> None:
     answer = client.get("/what-if", params={"of": "0.25", "faster": "2", "page": region}, headers=HTMX)
     assert answer.headers["hx-replace-url"] == f"{region}?of=0.25&faster=2"
+    shown = {**HTMX, "HX-Current-URL": f"http://test{region}?tab=all&of=0.1"}
+    tab = client.get(f"/what-if?of=0.25&faster=2&page={region}", headers=shown)
+    assert tab.headers["hx-replace-url"] == f"{region}?tab=all&of=0.25&faster=2", "the tab that is open stays so"
     assert "1.14×" in answer.text
     assert client.get(answer.headers["hx-replace-url"]).text.count("1.14×") >= 1
 
