@@ -25,17 +25,19 @@ class OtherThreadError(RuntimeError):
 
 
 @contextmanager
-def making_way(end_ours: Callable[[], object]) -> Iterator[None]:
+def making_way(end_ours: Callable[[], object], refused: Callable[[], object]) -> Iterator[None]:
     """While the program runs: `end_ours` is called before another profiler begins in this thread.
 
-    torch ends a profiler in the thread that began it alone. In another thread the beginning raises OtherThreadError,
-    for the process would end.
+    torch ends a profiler in the thread that began it alone, so ours can't be ended for one of another thread, and the
+    process would end where two overlap: `refused` is called, and its beginning raises OtherThreadError. Nor can it
+    wait for the step's end: the step may wait for its thread.
     """
     thread = threading.get_ident()
 
     def before(begin: Callable[..., R]) -> Callable[..., R]:
         def beginning(*args: object, **kwargs: object) -> R:
             if threading.get_ident() != thread:
+                refused()
                 raise OtherThreadError(
                     "tritonworthy.capture records this step in another thread, and torch has one profiler at a time:"
                     " begin this one behind the recording"

@@ -7,11 +7,9 @@ import gzip
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-
-from tritonworthy.making_way import making_way
 
 if TYPE_CHECKING:
     from torch.profiler import ExecutionTraceObserver, profile
@@ -20,6 +18,8 @@ T = TypeVar("T")
 
 Steps = Generator[None, None, float]
 """Yields once a step and returns µs of one."""
+MakeWay = Callable[[], AbstractContextManager[None]]
+"""What is done, while the program runs, where another profiler begins: `making_way`."""
 
 
 class ProfilerBusyError(RuntimeError):
@@ -95,22 +95,20 @@ def timed(steps: int) -> Steps:
     return (time.perf_counter() - start) * 1e6 / steps
 
 
-def recorded(
-    steps: int, path: Path, end_ours: Callable[[], object], *, stacks: bool, execution_trace: Path | None = None
-) -> Steps:
-    """One step to warm the profiler up, then steps in a trace. end_ours: as `making_way` takes it."""
+def recorded(steps: int, path: Path, make_way: MakeWay, *, stacks: bool, execution_trace: Path | None = None) -> Steps:
+    """One step to warm the profiler up, then steps in a trace. make_way: entered while the program runs."""
     from torch.profiler import schedule
 
     require_free()
     with observing(execution_trace) as observer:
         with profiler(stacks, schedule(wait=0, warmup=1, active=steps, repeat=1), observer) as running:
-            with making_way(end_ours):
+            with make_way():
                 yield
             wait_for_gpu()
             running.step()
             start = time.perf_counter()
             for number in range(steps):
-                with making_way(end_ours):
+                with make_way():
                     yield
                 if number < steps - 1:
                     running.step()
@@ -120,14 +118,14 @@ def recorded(
     return step_us
 
 
-def recorded_block(path: Path, end_ours: Callable[[], object]) -> Steps:
+def recorded_block(path: Path, make_way: MakeWay) -> Steps:
     """One step, from its first line on: nothing is warmed up, and stacks, which would slow compiling, are left out."""
     import torch
 
     require_free()
     with profiler(False, None, None) as running:
         start = time.perf_counter()
-        with torch.profiler.record_function("ProfilerStep#0"), making_way(end_ours):
+        with torch.profiler.record_function("ProfilerStep#0"), make_way():
             yield
         wait_for_gpu()
         step_us = (time.perf_counter() - start) * 1e6

@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 
 from tritonworthy import notebook, profiling
 from tritonworthy.handover import HandOver, upload
+from tritonworthy.making_way import making_way
 from tritonworthy.profiling import ProfilerBusyError, StepFailedError
 from tritonworthy.recording import Files, Recording, describe, files_of, moved, stacks_are_free
 from tritonworthy.reports import TraceReport
@@ -30,6 +31,11 @@ TIMED = 3
 """Steps that are timed without the profiler."""
 RECORDED = 2
 """Steps in the trace without stacks; the one with them has another."""
+REFUSED = (
+    "a profiler that began in another thread within a recorded step was refused (OtherThreadError): torch has one at a"
+    " time, and ours goes on"
+)
+"""A problem that ends nothing."""
 
 
 class CaptureError(RuntimeError):
@@ -40,6 +46,8 @@ class Capture:
     """One recording: as a context with `step()` after every step, or as the decorator of the function that is a step.
 
     What goes wrong is said on stderr and in `problem`, also where there is a `recording`: it never ends the program.
+    One thing is refused: a profiler that begins in another thread within a recorded step raises
+    `making_way.OtherThreadError` there, which is said too.
     """
 
     def __init__(
@@ -192,7 +200,7 @@ class Capture:
                 course.close()
         except Exception as error:
             self._fail(_words(error))
-        return not self.problem
+        return self.problem in ("", REFUSED)
 
     def _stop(self, problem: str, *, failed: bool = False) -> None:
         """Nothing more is recorded: what was recorded without stacks is kept.
@@ -209,13 +217,22 @@ class Capture:
             self._fail(problem)
 
     def _fail(self, problem: str) -> None:
-        """The first problem is kept: others follow from it."""
-        if self.problem:
+        """The first problem is kept: others follow from it, but from a refusal."""
+        if self.problem not in ("", REFUSED):
             return
-        self.problem = problem
+        self.problem = f"{problem}; {self.problem}" if self.problem else problem
         self._say(problem if self.recording else f"nothing was recorded: {problem}")
 
-    def _make_way(self) -> None:
+    def _make_way(self) -> contextlib.AbstractContextManager[None]:
+        return making_way(self._give_way, self._refuse)
+
+    def _refuse(self) -> None:
+        """Another thread's profiler could not begin: the recording goes on."""
+        if not self.problem:
+            self.problem = REFUSED
+            self._say(REFUSED)
+
+    def _give_way(self) -> None:
         """Another profiler begins in the step that is recorded: ours ends, and what was recorded before is kept."""
         self._stop("another profiler began in a step that was recorded, and torch has one at a time", failed=True)
 

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
+from profiler.program.counts import MOST_KEPT, Counts, computed, counted
 from profiler.program.frames import Stacks, user_line
 from profiler.program.guesses import READS, SIZED, all_true, guess_of, nonzero_of
 from profiler.program.model import Gap, ProgramError
@@ -51,6 +52,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.to_host = False
         self.routed = WeakIdKeyDictionary()
         """Tensor -> Routed, of those that say where tokens go among experts."""
+        self.counts = WeakIdKeyDictionary()
+        """Tensor -> Counts, of those that say how many tokens experts get, and what is computed of them alone."""
 
     def note_wait(self, name: str) -> None:
         """The host waits here until the GPU has done all before it, and nothing is brought: a call of that name."""
@@ -84,8 +87,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         torch._C._autograd._enable_record_function(False)
         try:
             args, kwargs = tree_map(_on_meta, tuple(args)), tree_map(_on_meta, dict(kwargs))
-            result = self._run(func, args, kwargs)
+            known = computed(func, args, kwargs, self.counts) if self.counts else None
+            result = self._run(func, args, kwargs, known)
             self._follow(func, args, result)
+            self._keep(func, args, kwargs, result, known)
             operation = (
                 self._described(func, args, kwargs, result, index) if _of_device((args, kwargs, result)) else None
             )
@@ -95,11 +100,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             torch._C._autograd._enable_record_function(True)
         return result
 
-    def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The call's result without memory. What depends on values is answered by a guess, and noted."""
+    def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: Any) -> Any:
+        """The call's result without memory. What depends on values is answered by what is known of it, else by a
+        guess, and noted."""
         if func is aten._local_scalar_dense.default:
             if args[0].device.type != "meta":
                 return func(*args, **kwargs)
+            if (counts := self.counts_of(args[0])) is not None:
+                self.gap(f"{READS}; {counts.said()}")
+                return counts.values.item()
             answer = self._assumed(args[0])
             self.gap(f"{READS}; assumed {answer}")
             return answer
@@ -109,6 +118,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if routed.is_of_experts(args[0]):
                 self.routed[made] = numbers(routed)
             return made
+        if known is not None and guess_of(func) is not None:
+            self.gap(f"{SIZED}; {self._known_of((args, kwargs)).routed.spread()}")
+            return tree_map(_without_memory, known)
+        if func is aten.bincount.default and (routed := self._routed(args[0])) is not None and routed.density is None:
+            args = (args[0], args[1] if len(args) > 1 else None, max(routed.experts, *args[2:], 0))
         if (guess := guess_of(func)) is not None:
             result, told = guess(*args, **kwargs)
             if told:
@@ -147,6 +161,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _routed(self, tensor: torch.Tensor) -> Routed | None:
         return self.routed.get(tensor)  # type: ignore[no-any-return, no-untyped-call]
+
+    def counts_of(self, tensor: torch.Tensor) -> Counts | None:
+        """Its values, where they follow from how many tokens experts get; None where nobody knows them."""
+        return self.counts.get(tensor)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _known_of(self, values: Any) -> Counts:
+        """The first that is known of a call's arguments, one of which is."""
+        return next(c for t in tensors_in(values) if (c := self.counts_of(t)) is not None)
+
+    def _keep(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, known: Any) -> None:
+        """Note which values are known; of what is written with others they are no more."""
+        if known is not None:
+            source = self._known_of((args, kwargs)).routed
+            for made, values in zip(tensors_in(result), tensors_in(known), strict=True):
+                if values.numel() <= MOST_KEPT and values.shape == made.shape:
+                    self.counts[made] = Counts(values, source)
+            return
+        if func._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
+            self.counts.pop(args[0], None)  # type: ignore[no-untyped-call]
+        name = func._schema.name.rpartition("::")[2]
+        if self.routed and isinstance(subject := subject_of(name, args), torch.Tensor):
+            routed = self._routed(subject)
+            if routed is not None and (counts := counted(name, routed, args, result)) is not None:
+                self.counts[result] = counts
 
     def _follow(self, func: Any, args: Sequence[Any], result: Any) -> None:
         """Note where a router's choice goes."""
@@ -220,6 +258,10 @@ def _on_meta(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() > 0:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     return value
+
+
+def _without_memory(value: Any) -> Any:
+    return torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) else value
 
 
 def _like_the_first(func: Any, args: Sequence[Any]) -> Any:

@@ -13,6 +13,9 @@ from typing import Any, TypeAlias
 
 import torch
 
+MOST_EXPERTS = 512
+"""What picks of more, as sampling does of a vocabulary, is no router."""
+
 
 @dataclass(frozen=True, slots=True)
 class Routed:
@@ -26,9 +29,8 @@ class Routed:
 
     def true_of(self, mask: torch.Tensor) -> int:
         """How many elements are true, at least one; of a mask of the experts no more than there are."""
-        elements = mask.numel()
-        true = max(1, round(elements * (1.0 if self.density is None else self.density)))
-        return min(true, self.experts) if self.is_of_experts(mask) else true
+        elements = self.experts if self.is_of_experts(mask) else mask.numel()
+        return max(1, round(elements * (1.0 if self.density is None else self.density)))
 
     def is_of_experts(self, mask: torch.Tensor) -> bool:
         """Whether a mask says which experts were hit; transformers has one more, for padding."""
@@ -36,8 +38,11 @@ class Routed:
 
     def said(self, mask: torch.Tensor) -> str:
         """The assumption in words."""
-        spread = f"{self.tokens:,} tokens x {self.top_k} of {self.experts} experts"
-        return f"assumed that the router spreads {spread} evenly: {self.true_of(mask):,} of {mask.numel():,} are true"
+        return f"{self.spread()}: {self.true_of(mask):,} of {mask.numel():,} are true"
+
+    def spread(self) -> str:
+        """What is assumed of the router."""
+        return f"assumed that the router spreads {self.tokens:,} tokens x {self.top_k} of {self.experts} experts evenly"
 
 
 Rule: TypeAlias = Callable[[Routed, Sequence[Any], Any], Routed | None]
@@ -45,7 +50,7 @@ Rule: TypeAlias = Callable[[Routed, Sequence[Any], Any], Routed | None]
 
 
 def picked(name: str, args: Sequence[Any], result: Any) -> tuple[torch.Tensor, Routed] | None:
-    """A router's choice: the indices of topk along the last dimension, or None for another call."""
+    """A router's choice: the indices of topk of few along the last dimension, or None for another call."""
     if name != "topk" or not isinstance(result, tuple | list) or len(result) != 2:
         return None
     scores, top_k = args[0], args[1]
@@ -53,17 +58,23 @@ def picked(name: str, args: Sequence[Any], result: Any) -> tuple[torch.Tensor, R
     if scores.dim() < 2 or dim % scores.dim() != scores.dim() - 1 or top_k >= scores.size(-1):
         return None
     experts = scores.size(-1)
+    if experts > MOST_EXPERTS:
+        return None
     return result[1], Routed(scores.numel() // experts, top_k, experts)
 
 
 def subject_of(name: str, args: Sequence[Any]) -> Any:
     """The argument of a call that its result follows from; None for a call that is not followed."""
-    return args[2 if name in SCATTERS else 0] if name in RULES and len(args) > 2 * (name in SCATTERS) else None
+    place = 2 if name in SCATTERS or name in ADDITIONS else 0
+    return args[place] if (name in RULES or name in COUNTING) and len(args) > place else None
 
 
 def follow(name: str, routed: Routed, args: Sequence[Any], result: Any) -> Iterator[tuple[torch.Tensor, Routed]]:
     """What the results of a call are whose `subject_of` is routed so."""
-    for one in result if isinstance(result, tuple | list) else (result,):
+    if name not in RULES:
+        return
+    results = result if isinstance(result, tuple | list) else (result,)
+    for one in results[:1] if name == "sort" else results:  # its second are places
         if isinstance(one, torch.Tensor) and (made := RULES[name](routed, args, one)) is not None:
             yield one, made
 
@@ -104,8 +115,11 @@ def _inverted(routed: Routed, args: Sequence[Any], result: Any) -> Routed | None
 
 
 def _scattered(routed: Routed, args: Sequence[Any], result: Any) -> Routed | None:
-    """Ones at the numbers of experts: a mask."""
-    return replace(routed, density=1 / routed.experts) if routed.density is None else None
+    """Ones at the numbers of experts: a mask, of which one part more than there are experts, for padding, is false."""
+    if routed.density is not None or not result.numel():
+        return None
+    rows = result.numel() // result.size(args[1])
+    return replace(routed, density=min(1.0, args[2].numel() / (rows * routed.experts)))
 
 
 def _reduced(routed: Routed, args: Sequence[Any], result: Any) -> Routed | None:
@@ -116,10 +130,13 @@ def _reduced(routed: Routed, args: Sequence[Any], result: Any) -> Routed | None:
 
 
 SCATTERS = frozenset({"scatter", "scatter_"})
+ADDITIONS = frozenset({"scatter_add", "scatter_add_", "index_add", "index_add_"})
+COUNTING = ADDITIONS | {"bincount", "histc"}
+"""Of numbers of experts: how often each is there (`counts`)."""
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
         "view _unsafe_view reshape _reshape_alias permute transpose t select slice squeeze unsqueeze expand clone"
-        " _to_copy detach alias index unbind".split(),
+        " _to_copy detach alias index unbind gather sort".split(),
         _same,
     ),
     "eq": _is_equal,

@@ -64,11 +64,15 @@ class ToMeta(TorchFunctionMode):
         return made
 
     def read(self, tensor: torch.Tensor, how: str) -> torch.Tensor:
-        """All its values, which nobody knows: the host waits for them, unless they were copied there."""
+        """All its values, ones where nobody knows them: the host waits for them, unless they were copied there."""
         if tensor.numel() > MOST_READ:
             raise ValueError(f"{tensor.numel():,} values are read ({how}): more than {MOST_READ:,} are not assumed")
         if tensor not in self.on_host:
             self.to_host(tensor)
+        if (counts := self.recorder.counts_of(tensor)) is not None:
+            self.recorder.gap(f"{READS} ({how}); {counts.said()}")
+            with torch._C._DisableTorchDispatch():
+                return counts.values.clone()
         self.recorder.gap(f"{READS} ({how}); assumed that each is 1")
         with torch._C._DisableTorchDispatch():
             return torch.ones(tensor.shape, dtype=tensor.dtype, device="cpu", requires_grad=tensor.requires_grad)

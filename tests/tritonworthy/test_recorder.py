@@ -287,16 +287,38 @@ with tritonworthy.capture("step.json.gz") as capture:
     thread = threading.Thread(target=theirs)
     thread.start()
     thread.join()
-print(capture.problem or capture.recording.path)
+print(capture.problem, capture.recording.path, sep="\\n")
+theirs()
 """
+STEPS_ELSEWHERE = ELSEWHERE.replace(
+    "    thread.join()\n",
+    """    thread.join()
+    for _ in range({steps}):
+        capture.step()
+        train()
+""",
+).replace("capture.recording.path", "capture.recording and capture.recording.path")
 
 
 def test_a_profiler_of_another_thread_is_refused_in_words_and_the_recording_goes_on(tmp_path: Path) -> None:
     """torch 2.13 ends the process there: a profiler ends in the thread that began it."""
     done = run_program(tmp_path, ELSEWHERE)
     assert done.returncode == 0, done.stderr
-    refused, recorded = done.stdout.splitlines()
-    assert refused.endswith("begin this one behind the recording") and recorded == "step.json.gz"
+    refused, problem, path = done.stdout.splitlines()
+    assert refused.endswith("begin this one behind the recording") and path == "step.json.gz"
+    assert problem == recorder.REFUSED and done.stderr.count(problem) == 1
+
+
+def test_a_refused_profiler_hides_no_later_problem_and_ends_no_recording(tmp_path: Path) -> None:
+    """In the first step, which is recorded as a block until its end: the rest is a recording of steps."""
+    wanted = tritonworthy.capture(tmp_path / "x.json.gz").steps_wanted
+    done = run_program(tmp_path, STEPS_ELSEWHERE.format(steps=wanted + 1))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == [recorder.REFUSED, "step.json.gz"]
+    done = run_program(tmp_path, STEPS_ELSEWHERE.format(steps=3))
+    problem, path = done.stdout.splitlines()[1:]
+    assert problem.startswith("3 steps ran, and a recording takes") and problem.endswith(recorder.REFUSED)
+    assert path == "None" and f"nothing was recorded: {problem.partition(';')[0]}" in done.stderr
 
 
 def test_a_profiler_that_has_ended_is_no_obstacle(tmp_path: Path) -> None:
