@@ -156,6 +156,10 @@ def test_a_check_that_is_removed_leaves_its_run(database: Database) -> None:
         connection.execute(checks.delete())
     assert check_history.series_of_check(database, "c" * 26) is None
     assert values(database) == [1000.0, 1001.0]
+    with database.write() as connection:  # the same measurement is checked again
+        connection.execute(checks.insert().values({**made, "id": "e" * 26}))
+        assert not check_history.append_one(connection, entry(0), "e" * 26)
+    assert check_history.series_of_check(database, "e" * 26) == step
 
 
 def test_two_that_begin_a_series_at_once_make_one(database: Database) -> None:
