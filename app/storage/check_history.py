@@ -186,7 +186,7 @@ def _add(connection: sa.Connection, rows: Sequence[_Rows]) -> tuple[int, list[st
 
 
 def _with_other_values(connection: sa.Connection, known: Sequence[_Rows]) -> list[str]:
-    """The ids of runs that have a value here that is another one. A series that was deleted lacks its values."""
+    """The ids of runs that have another value here, or no value of the same series. A deleted series lacks its values."""
     columns = (history_values.c.series_id, history_values.c.run_id, history_values.c.value)
     ids = list(dict.fromkeys(str(row.run["id"]) for row in known))
     here = {
@@ -195,10 +195,12 @@ def _with_other_values(connection: sa.Connection, known: Sequence[_Rows]) -> lis
             sa.select(*columns).where(history_values.c.run_id.in_(some))
         ))
     }  # fmt: skip
-    differing = (
-        str(row.run["id"]) for row in known
-        if any(here.get((of, str(row.run["id"])), one["value"]) != one["value"] for of, one in row.values.items())
-    )  # fmt: skip
+    differing = []
+    for row in known:
+        run = str(row.run["id"])
+        common = [(one["value"], here[of, run]) for of, one in row.values.items() if (of, run) in here]
+        if any(sent != kept for sent, kept in common) or (row.values and not common):
+            differing.append(run)
     return list(dict.fromkeys(differing))
 
 

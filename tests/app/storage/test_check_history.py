@@ -193,6 +193,8 @@ def test_runs_of_an_id_that_have_other_values_are_told(database: Database) -> No
     sent = [entry(0, step=1.0, gone=5.0), entry(1, step=2.0), entry(2), other]
     assert check_history.append(database, sent) == (1, [entry(1)["id"], entry(2)["id"]])  # type: ignore[list-item]
     assert values(database) == [1.0, 1001.0, 1002.0]
+    elsewhere: HistoryEntry = {**entry(1), "check": "weekly"}
+    assert check_history.append(database, [elsewhere]) == (0, [elsewhere["id"]])
 
 
 def test_many_measures_take_few_statements_and_let_others_write_in_between(database: Database) -> None:
