@@ -186,7 +186,7 @@ def _add(connection: sa.Connection, rows: Sequence[_Rows]) -> tuple[int, list[st
 
 
 def _with_other_values(connection: sa.Connection, known: Sequence[_Rows]) -> list[str]:
-    """The ids of runs that have another value here, or no value of the same series. A deleted series lacks its values."""
+    """The ids of runs that have another value here, or none of the same series. A deleted series lacks its values."""
     columns = (history_values.c.series_id, history_values.c.run_id, history_values.c.value)
     ids = list(dict.fromkeys(str(row.run["id"]) for row in known))
     here = {
