@@ -85,8 +85,9 @@ def _judged(assertion: Assertion, subject: Subject, newest: Newest) -> Iterator[
     of = next((r for r in subject.regions if r.get("name") == region), None) if region else None
     source = of.get("source") if of else None
     message = f"{change.cause.capitalize()}: {part}, {measure.metric} {change.because}"
+    action = change.how_to_separate.replace("\n# ", ", ").replace("\n", ", ")
     yield at_step(
         told, subject, message, region=region, key=f"{measure.subject} {measure.metric}",
         module=source["module"] if source else "", source=source["line"] if source else "",
-        region_id=of.get("id") if of else None, action=change.how_to_separate, time_us_per_step=measure.value, new=True,
+        region_id=of.get("id") if of else None, action=action, time_us_per_step=measure.value, new=True,
     )  # fmt: skip

@@ -9,6 +9,7 @@ tells them apart, and once there is one it is what the new commit is compared wi
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,14 +17,17 @@ import numpy as np
 
 from app.history.environments import differences, groups
 from app.history.model import Cause, Change, Entry, Measure, Point, Series, SeriesKey
-from app.history.noise import Logs, Noise, level_of, standard_error
+from app.history.noise import Logs, Noise, from_log, level_of, standard_error
 from app.history.shifts import NOTHING, USUAL, Detection, Sensitivity, Shift, about_levels, compare, detect
 from app.history.student import critical
 from app.history.wording import because
 
 EXACT_UNITS = frozenset({"kernels", "bytes/byte", "graph breaks", "recompiles"})
 """Counted, not timed: any difference is a change, and no run is noise."""
-HOW_TO_SEPARATE = "git checkout {commit}, record again, and tritonworthy check TRACE --history FILE --append"
+HOW_TO_SEPARATE = """git checkout {commit}
+# record the trace again
+tritonworthy check TRACE --history FILE --append"""
+"""Lines for a shell."""
 BAND = 0.05
 """Share of runs beyond the band that a chart shows, and of intervals that miss."""
 
@@ -148,7 +152,7 @@ class _Stretch:
             reach = critical(BAND, noise.freedom) * noise.sd if noise else None
             for run in range(start, start + len(runs)):
                 bounds = (None, None, None) if reach is None else (level, level - reach, level + reach)
-                shown = (None if bound is None else math.exp(bound) for bound in bounds)
+                shown = (None if bound is None else from_log(bound) for bound in bounds)
                 placed.append(_Placed(self.places[run], run in self.detection.outliers, *shown))
         return placed
 
@@ -219,23 +223,19 @@ def _change(
     moved = _name(before) != _name(after)
     causes = [cause for cause, _ in parts]
     reach = critical(BAND, shift.freedom) * shift.error
-    ratio = {
-        "low": math.exp(shift.log_ratio - reach),
-        "mid": math.exp(shift.log_ratio),
-        "high": math.exp(min(700.0, shift.log_ratio + reach)),
-    }
+    low, mid, high = (from_log(shift.log_ratio + by) for by in (-reach, 0.0, reach))
     both = bool(causes) and moved
     return Change(
         key=key,
         before=good,
         after=after,
-        ratio={"low": ratio["low"], "mid": ratio["mid"], "high": ratio["high"]},
+        ratio={"low": low, "mid": mid, "high": high},
         cause=causes[0] if causes else program if moved else "noise",
         confidence=min(1.0, max(0.0, shift.confidence)),
-        because=because(before, after, ratio["mid"], [text for _, text in parts], shift.lone, moved),
+        because=because(before, after, mid, [text for _, text in parts], shift.lone, moved),
         commits_between=commits_between(good, bad, commits),
         also=tuple(causes[1:]),
-        how_to_separate=HOW_TO_SEPARATE.format(commit=before.commit) if both and before.commit else "",
+        how_to_separate=HOW_TO_SEPARATE.format(commit=shlex.quote(before.commit)) if both and before.commit else "",
     )
 
 

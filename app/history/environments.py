@@ -35,7 +35,7 @@ def groups(environments: Sequence[Environment]) -> list[int]:
     kinds: list[Environment] = []
     numbers = []
     for environment in environments:
-        known = (n for n, kind in enumerate(kinds) if not differences(kind, environment))
+        known = (n for n, kind in enumerate(kinds) if _alike(kind, environment))
         number = next(known, len(kinds))
         if number == len(kinds):
             kinds.append(environment)
@@ -43,6 +43,15 @@ def groups(environments: Sequence[Environment]) -> list[int]:
             kinds[number] = _both(kinds[number], environment)
         numbers.append(number)
     return numbers
+
+
+def _alike(one: Environment, other: Environment) -> bool:
+    """Whether `differences` has none, without its words: each run is compared with each environment before it."""
+    return not (
+        _differ(one.device, other.device)
+        or _differ(one.method, other.method)
+        or any(_differ(version, other.software.get(name, "")) for name, version in one.software.items())
+    )
 
 
 def _both(one: Environment, other: Environment) -> Environment:

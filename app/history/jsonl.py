@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,18 @@ MAX_LINE_BYTES = 1_000_000
 MAX_MEASURES = 2_000
 MAX_TEXT = 500
 """Longest name, commit, version or method."""
+MAX_SOFTWARE = 32
+MAX_PARENTS = 16
+MIN_VALUE, MAX_VALUE = 1e-12, 1e18
+"""In µs a billionth of a cycle and thirty thousand years: beyond is no measurement."""
+MAX_SPREAD = 100.0
+MAX_SAMPLES = 2**53
+YEARS = range(1970, 2201)
+COMMIT = re.compile(r"[0-9A-Za-z._/][0-9A-Za-z._/-]*")
+"""What may stand in a command to copy: nothing that a shell reads, and no option."""
+COMMIT_IS = "a commit has letters, digits and . _ / - alone, and begins with no -"
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""No name has them, and not every database takes them."""
 
 _DECODER = msgspec.json.Decoder(HistoryEntry)
 
@@ -73,18 +85,28 @@ def checked(body: HistoryEntry) -> Entry:
         raise LineError("no run of a check: `id` and `check` are not empty")
     if any(len(text) > MAX_TEXT for text in texts):
         raise LineError(f"a text is longer than {MAX_TEXT} characters")
+    if any(CONTROL.search(text) for text in texts):
+        raise LineError("a text has control characters")
+    if len(environment["software"]) > MAX_SOFTWARE or len(body["parents"]) > MAX_PARENTS:
+        raise LineError(f"more than {MAX_SOFTWARE} versions of software or {MAX_PARENTS} parents")
+    if not all(COMMIT.fullmatch(commit) for commit in (body["commit"], *body["parents"]) if commit):
+        raise LineError(COMMIT_IS)
     if len(body["measures"]) > MAX_MEASURES:
         raise LineError(f"more than {MAX_MEASURES:,} measures")
     for measure in body["measures"]:
-        spread = measure["spread"]
-        if not (math.isfinite(measure["value"]) and measure["value"] > 0):
-            raise LineError(f"{measure['subject']}, {measure['metric']}: a value is above 0")
-        if measure["samples"] < 1 or not (spread is None or 0 <= spread < math.inf):
-            raise LineError(f"{measure['subject']}, {measure['metric']}: samples from 1, a spread from 0")
+        name, spread = f"{measure['subject']}, {measure['metric']}", measure["spread"]
+        if not MIN_VALUE <= measure["value"] <= MAX_VALUE:
+            raise LineError(f"{name}: a value is from {MIN_VALUE:g} to {MAX_VALUE:g}")
+        if not 1 <= measure["samples"] <= MAX_SAMPLES:
+            raise LineError(f"{name}: samples are from 1 to {MAX_SAMPLES:,}")
+        if not (spread is None or 0 <= spread <= MAX_SPREAD):
+            raise LineError(f"{name}: a spread is from 0 to {MAX_SPREAD:g}")
     try:
         at = utc(body["at"])
-    except ValueError:
+    except (ValueError, OverflowError):  # a year that an offset moves out of the calendar
         raise LineError("`at` is an ISO 8601 time such as 2026-11-26T11:30:00Z") from None
+    if int(at[: at.index("-")]) not in YEARS:
+        raise LineError(f"`at` is in the years {YEARS[0]} to {YEARS[-1]}")
     return entry_of({**body, "at": at})
 
 
@@ -133,10 +155,12 @@ def render(entries: Sequence[Entry]) -> bytes:
 
 
 def append(path: Path, entries: Sequence[Entry]) -> int:
-    """Adds those that the file does not have, in one write under a lock; returns how many. OSError.
+    """Adds those that the file does not have, in one write under a lock; returns how many. OSError, LineError.
 
     A last line that was cut keeps its place: what follows begins on a line of its own.
     """
+    for entry in entries:
+        checked(entry_json(entry))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:

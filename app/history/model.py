@@ -100,9 +100,9 @@ class Change:
     """A level of a series that changed between two runs. ratio: after over before, with its interval.
 
     before: the last run of the old level; after: the first of the new one. confidence: 0 to 1, that the two levels
-    differ. also: which other parts of the environment changed with it. because: in words. how_to_separate: the
-    commit's part from the environment's, "" where one of both alone changed. commits_between: those after the last run
-    that is surely of the old level, up to the first that is surely of the new one, oldest first.
+    differ. also: which other parts of the environment changed with it. because: in words. how_to_separate: lines for a
+    shell that tell the commit's part from the environment's, "" where one of both alone changed. commits_between: those
+    after the last run that is surely of the old level, up to the first that is surely of the new one, oldest first.
     """
 
     key: SeriesKey

@@ -35,9 +35,15 @@ def judge_newest(
     series keeps it, and their checks pass.
     """
     branch = base or newest.branch
-    of_branch = [e for e in earlier if e.branch == branch and e.check == newest.check and e.id != newest.id]
+    of_branch = [e for e in earlier if e.branch == branch and e.check == newest.check and not _is_same(e, newest)]
     run = replace(newest, branch=branch)
     return [_judge(of_branch, run, measure, sensitivity, commits) for measure in newest.measures]
+
+
+def _is_same(earlier: Entry, newest: Entry) -> bool:
+    """Whether it is the same measurement, judged again: its own run, maybe with what contracts counted besides."""
+    alike = (earlier.commit, earlier.environment) == (newest.commit, newest.environment)
+    return earlier.id == newest.id or (alike and set(newest.measures) <= set(earlier.measures))
 
 
 def _judge(

@@ -25,6 +25,8 @@ MEDIAN_TO_MEAN = math.sqrt(math.pi / 2)
 """Standard error of a normal sample's median over that of its mean."""
 LEAST_SD = 1e-6
 """So that runs which agree to the last digit have noise, too."""
+LARGEST_LOG = 100.0
+"""No value and no ratio of two is larger: intervals of few runs that differ much end here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ class Noise:
     tail_sd: float
     freedom: int
     farthest: float
+
+
+def from_log(log: float) -> float:
+    """The value, or the ratio, of a logarithm."""
+    return math.exp(min(LARGEST_LOG, log))
 
 
 def standard_error(samples: int, spread: float | None) -> float:

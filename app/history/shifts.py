@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.history.noise import CLIP_SDS, LEAST_SD, MAD_TO_SD, Logs, Noise, level_of, noise_of, pooled_least
+from app.history.noise import CLIP_SDS, LEAST_SD, MAD_TO_SD, Logs, Noise, from_log, level_of, noise_of, pooled_least
 from app.history.student import critical, two_sided
 
 TAILS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -186,7 +186,7 @@ def compare(after: Logs, level: float, runs_before: int, noise: Noise, sensitivi
         score = float(np.mean(np.clip(after - level, -clip, clip)))
     t = score / (sd * math.sqrt(1 / len(after) + 1 / runs_before))
     chance = min(1.0, INDEPENDENT_TAILS * two_sided(t, noise.freedom))
-    told = abs(t) > limit and abs(math.expm1(difference)) >= sensitivity.min_change
+    told = abs(t) > limit and abs(from_log(difference) - 1) >= sensitivity.min_change
     if len(after) == 1:
         told = told and abs(difference) > BEYOND * noise.farthest
     return _Test(difference, chance, told)

@@ -16,8 +16,8 @@ SCHEMA: Literal[1] = 1
 
 
 def entry_id(entry: Entry) -> str:
-    """32 hex digits of what was measured, when and of what: the same wherever the run is kept."""
-    body = {**entry_json(entry), "id": ""}
+    """32 hex digits of what was measured, how and of what, whenever: a trace that is judged again is no second run."""
+    body = {**entry_json(entry), "id": "", "at": ""}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -81,7 +81,7 @@ class HistoryPoint(TypedDict):
 class HistoryChange(TypedDict):
     """A level that changed. ratio: after over before; less is better. also: what else of the environment changed then.
 
-    how_to_separate: how the commit is told from the environment, "" where one of them alone changed.
+    how_to_separate: lines for a shell that tell the commit from the environment, "" where one of them alone changed.
     """
 
     key: HistoryKey
@@ -135,7 +135,7 @@ class HistoryBranch(TypedDict):
 
 
 class HistoryDetail(HistorySeries):
-    """A series of the store. runs: how many there are; `points` has the newest.
+    """A series of the store. runs: how many there are, on the device where one is asked for; `points` has the newest.
 
     checks: run -> id of its check, where that was made here and is here still. devices: of its runs; branches: where
     the same was measured.
@@ -156,8 +156,12 @@ class HistoryBadLine(TypedDict):
 
 
 class HistoryAppended(TypedDict):
-    """What became of runs that were sent. known: were here already; bad_lines: are none, and were left out."""
+    """What became of runs that were sent. known: were here already; bad_lines: are none, and were left out.
+
+    other_values: ids of those known whose values here are other ones, which stay.
+    """
 
     added: int
     known: int
+    other_values: list[str]
     bad_lines: list[HistoryBadLine]

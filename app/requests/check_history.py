@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -11,7 +12,7 @@ import msgspec
 
 from app.errors import Problem, not_found
 from app.history.changes import series_of
-from app.history.jsonl import LineError, checked, merged, parse_line
+from app.history.jsonl import COMMIT, COMMIT_IS, CONTROL, MAX_SOFTWARE, LineError, parse_line
 from app.history.model import Entry, Series, SeriesKey
 from app.history.to_json import change_json, entry_json, entry_of, run_json, series_json
 from app.lru_cache import Recent
@@ -30,6 +31,8 @@ from app.requests.state import ServerState
 from app.storage import check_history
 from app.storage.check_history import Narrowed, StoredRun, StoredSeries
 
+log = logging.getLogger(__name__)
+
 LISTED_RUNS = 60
 """Of each series in a list: what its line shows and its last change is looked for in."""
 
@@ -44,12 +47,10 @@ _series: Recent[HistorySeries] = Recent(8)
 """By series and runs, what was found in them last: a run takes tens of milliseconds to look at."""
 
 ID_CHARS = 64
-MOST_SAMPLES = 2**53
 
 NAME_CHARS = 200
 """Of a name, a version or a method that is given with a check."""
 
-MOST_SOFTWARE = 32
 DEFAULT_BRANCH = "main"
 
 
@@ -69,9 +70,13 @@ def read_history(
     if not commit:
         raise Problem(422, "invalid-request", "", "A history needs `commit`: which one was measured.")
     longest = max(map(len, (commit, branch, method, *software, *software.values())))
-    if longest > NAME_CHARS or len(software) > MOST_SOFTWARE:
-        detail = f"A name has at most {NAME_CHARS} characters, and there are at most {MOST_SOFTWARE} versions."
+    if longest > NAME_CHARS or len(software) > MAX_SOFTWARE:
+        detail = f"A name has at most {NAME_CHARS} characters, and there are at most {MAX_SOFTWARE} versions."
         raise Problem(422, "invalid-request", "", detail)
+    if not COMMIT.fullmatch(commit):
+        raise Problem(422, "invalid-request", "", f"`commit`: {COMMIT_IS}.")
+    if any(map(CONTROL.search, (branch, method, *software, *software.values()))):
+        raise Problem(422, "invalid-request", "", "A name has no control characters.")
     return {"commit": commit, "branch": branch or DEFAULT_BRANCH, "software": dict(software), "method": method}
 
 
@@ -83,12 +88,14 @@ def read_software(text: str) -> dict[str, str]:
         if not (name and version):
             detail = "`software` is NAME=VERSION, separated by commas, such as torch=2.14.0, triton=3.7.1."
             raise Problem(422, "invalid-request", "", detail)
+        if name in versions:
+            raise Problem(422, "invalid-request", "", f"`software` has {name} twice.")
         versions[name] = version
     return versions
 
 
 class _Sent(msgspec.Struct, forbid_unknown_fields=True):
-    entries: list[HistoryEntry]
+    entries: list[msgspec.Raw]
 
 
 def read_lines(data: bytes) -> tuple[list[HistoryEntry], list[HistoryBadLine]]:
@@ -103,7 +110,7 @@ def read_lines(data: bytes) -> tuple[list[HistoryEntry], list[HistoryBadLine]]:
                 bad.append({"number": number, "problem": str(error)})
     if not entries:
         raise _invalid(f"Line {bad[0]['number']}: {bad[0]['problem']}." if bad else "There is no line.")
-    return [entry_json(entry) for entry in merged(entries)], bad
+    return _by_time(entries), bad
 
 
 def read_object(data: bytes) -> list[HistoryEntry]:
@@ -117,18 +124,23 @@ def read_object(data: bytes) -> list[HistoryEntry]:
     entries = []
     for place, body in enumerate(sent.entries):
         try:
-            entries.append(_storable(checked(body)))
+            entries.append(_storable(parse_line(bytes(body))))
         except LineError as error:
             raise _invalid(f"entries[{place}]: {error}.") from None
-    return [entry_json(entry) for entry in merged(entries)]
+    return _by_time(entries)
 
 
 def append(
     state: ServerState, entries: Sequence[HistoryEntry], bad_lines: Sequence[HistoryBadLine] = ()
 ) -> HistoryAppended:
     """Keep runs, each once."""
-    added = check_history.append(state.store.database, entries)
-    return {"added": added, "known": len(entries) - added, "bad_lines": list(bad_lines[:MOST_BAD_LINES])}
+    added, other = check_history.append(state.store.database, entries)
+    return {
+        "added": added,
+        "known": len(entries) - added,
+        "other_values": other[:MOST_BAD_LINES],
+        "bad_lines": list(bad_lines[:MOST_BAD_LINES]),
+    }
 
 
 def list_series(state: ServerState, limit: int, after: str | None, wanted: Narrowed) -> Page[HistorySummary]:
@@ -143,7 +155,7 @@ def list_series(state: ServerState, limit: int, after: str | None, wanted: Narro
 def find_series(state: ServerState, series_id: str, *, device: str = "", runs: int = MOST_RUNS) -> HistoryDetail:
     """The newest runs of a series, with the changes between them, or 404."""
     database = state.store.database
-    series = check_history.one_series(database, series_id)
+    series = check_history.one_series(database, series_id, device)
     if series is None:
         raise not_found("series")
     stored = check_history.runs_of(database, [series], min(runs, MOST_RUNS), device)[series.id]
@@ -175,7 +187,11 @@ def _newest_change(series: StoredSeries, runs: Sequence[StoredRun]) -> HistoryCh
     """The last change that is more than noise; looked for once for the same runs."""
 
     def look() -> tuple[HistoryChange, ...]:
-        real = [change for change in analyze(series, runs).changes if change.cause != "noise"]
+        try:
+            real = [change for change in analyze(series, runs).changes if change.cause != "noise"]
+        except (ArithmeticError, ValueError):
+            log.exception("series %s cannot be analysed", series.id)  # the others of its list can
+            return ()
         return tuple(change_json(change) for change in real[-1:])
 
     changes = _newest.of(_of_runs(series, runs), look)
@@ -183,8 +199,8 @@ def _newest_change(series: StoredSeries, runs: Sequence[StoredRun]) -> HistoryCh
 
 
 def _of_runs(series: StoredSeries, runs: Sequence[StoredRun]) -> str:
-    """The same for the same runs of a series, in any process."""
-    told = json.dumps([(run.entry, run.measure) for run in runs], sort_keys=True)
+    """The same for the same runs of a series: a run that came is never changed."""
+    told = json.dumps([(run.entry["id"], run.came, run.measure) for run in runs], sort_keys=True)
     return f"{series.id} {hashlib.sha256(told.encode()).hexdigest()}"
 
 
@@ -200,12 +216,14 @@ def _summary(series: StoredSeries, runs: Sequence[StoredRun]) -> HistorySummary:
     }
 
 
+def _by_time(entries: Sequence[Entry]) -> list[HistoryEntry]:
+    return [entry_json(entry) for entry in sorted(entries, key=lambda entry: (entry.at, entry.id))]
+
+
 def _storable(entry: Entry) -> Entry:
     """The same, within what a database's columns hold. LineError."""
     if len(entry.id) > ID_CHARS:
         raise LineError(f"`id` has at most {ID_CHARS} characters")
-    if any(measure.samples > MOST_SAMPLES for measure in entry.measures):
-        raise LineError(f"samples are at most {MOST_SAMPLES:,}")
     return entry
 
 

@@ -28,7 +28,7 @@ from app.cli.inputs import InputError, is_trace, unpacked_alone
 from app.cli.options import given_path
 from app.exit_status import UNMEASURED
 from app.history.from_report import entry_from
-from app.history.jsonl import append
+from app.history.jsonl import LineError, append
 from app.thresholds import ThresholdError, thresholds_in_force
 
 log = logging.getLogger("tritonworthy.check")
@@ -172,10 +172,15 @@ def _past(arguments: argparse.Namespace) -> Past | None:
 def _append(file: Path, report: Report, past: Past) -> None:
     """Adds this run to the history, where anything was measured."""
     entry = entry_from(report, past.run)
-    if entry.measures:
-        append(file, [entry])
-    else:
-        print(f"{file}: nothing was added, for nothing was measured", file=sys.stderr)
+    try:
+        if not entry.measures:
+            lacks = "nothing was measured"
+        else:
+            lacks = "" if append(file, [entry]) else "it has this measurement of this commit already"
+    except LineError as error:
+        lacks = str(error)
+    if lacks:
+        print(f"{file}: nothing was added: {lacks}", file=sys.stderr)
 
 
 def _bisect(arguments: argparse.Namespace, config: Config) -> int:

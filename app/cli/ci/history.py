@@ -100,7 +100,8 @@ def change_lines(change: Change) -> list[str]:
     if len(change.commits_between) > 1:
         lines.append(f"  {len(change.commits_between)} commits may be it: tritonworthy check --bisect says what to try")
     if change.how_to_separate:
-        lines.append(f"  to tell them apart: {change.how_to_separate}")
+        lines.append("  to tell them apart:")
+        lines += [f"    {line}" for line in change.how_to_separate.splitlines()]
     return lines
 
 

@@ -77,9 +77,14 @@ router = APIRouter(prefix="/api/v1/history", tags=["checks"])
 async def append(request: Request) -> Response:
     """Keep runs that were measured elsewhere.
 
-    One whose `id` is here already changes nothing: a file is sent again as it grows. Of a file, lines that are no run
+    One whose `id` is here already changes nothing: a file is sent again as it grows. Where its values are others,
+    `other_values` names it. Of a file, lines that are no run
     are named and left out; of JSON nothing is kept where one is none.
     """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        detail = f"Content-Encoding {encoding[:40]!r} is not read here: send the runs as they are."
+        raise Problem(415, "unsupported-media-type", "", detail)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     lines = kind in LINES
     if not lines and not is_json(kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -134,3 +135,26 @@ def test_points_have_their_segment_and_what_was_expected() -> None:
     inside = sum((p.low or 0) <= p.value <= (p.high or 0) for p in series.points)
     assert inside >= 26
     assert series_of(KEY, []).points == ()
+
+
+@pytest.mark.parametrize("spread", [None, 100.0])
+@pytest.mark.parametrize("unit", ["µs", "kernels"])
+@pytest.mark.parametrize("others", [H200, H100])
+def test_the_largest_values_and_spreads_that_are_taken_can_be_analysed(
+    unit: str, spread: float | None, others: Environment
+) -> None:
+    runs = [run(n, value, H200 if n < 6 else others, unit=unit) for n, value in enumerate([1e-12] * 6 + [1e18] * 6)]
+    runs = [replace(r, measures=(replace(r.measures[0], samples=2, spread=spread),)) for r in runs]
+    series = series_of(KEY, [*runs, run(12, 1e-12, unit=unit)])
+    assert len(series.points) == 13
+    assert all(math.isfinite(number) for change in series.changes for number in change.ratio.values())  # type: ignore[arg-type]
+
+
+def test_what_tells_causes_apart_is_a_command_a_line() -> None:
+    times = noisy([1000.0] * 20 + [1300.0] * 10)
+    (change,) = changes([run(n, time, H200 if n < 20 else H100) for n, time in enumerate(times)])
+    assert change.how_to_separate.splitlines() == [
+        "git checkout c019", "# record the trace again", "tritonworthy check TRACE --history FILE --append",
+    ]  # fmt: skip
+    hostile = [run(n, time, H200 if n < 20 else H100, commit=f"{n}; sh #") for n, time in enumerate(times)]
+    assert changes(hostile)[0].how_to_separate.startswith("git checkout '19; sh #'\n")

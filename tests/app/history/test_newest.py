@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from app.history.model import Entry
+from dataclasses import replace
+
+from app.history.model import Entry, Measure
 from app.history.newest import Newest, judge_newest
 from app.history.shifts import USUAL
 from tests.app.history.runs import H100, noisy, run
@@ -31,6 +33,14 @@ def test_another_run_of_the_same_commit_tells_it_again_and_a_later_commit_stands
     assert again.after.commit == "c020"
     assert judged(earlier, run(21, 1061.0)).change is None
     assert judged(earlier, run(21, 1001.0, commit="c020")).change is None
+
+
+def test_a_measurement_that_is_judged_again_is_not_compared_with_itself() -> None:
+    slower = run(20, 1060.0)
+    kernels = Measure("contract norm: RMSNorm", "kernels", "kernels", 3.0)
+    kept = replace(slower, id="with contracts", measures=(*slower.measures, kernels))
+    assert judged([*EARLIER, kept], slower) == judged(EARLIER, slower)
+    assert "4 earlier runs" in judged([*EARLIER[:4], kept], slower).lacks
 
 
 def test_a_short_history_says_how_short() -> None:

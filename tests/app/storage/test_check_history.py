@@ -54,8 +54,8 @@ def values(database: Database, key: HistoryKey = STEP, most: int = 100, device: 
 
 def test_a_run_that_comes_again_is_counted_once(database: Database) -> None:
     runs = [entry(n) for n in range(5)]
-    assert check_history.append(database, runs[:3]) == 3
-    assert check_history.append(database, [*runs, runs[4]]) == 2
+    assert check_history.append(database, runs[:3]) == (3, [])
+    assert check_history.append(database, [*runs, runs[4]]) == (2, [])
     assert values(database) == [1000.0, 1001.0, 1002.0, 1003.0, 1004.0]
     assert count(database) == (5, 1, 5)
 
@@ -156,12 +156,16 @@ def test_a_check_that_is_removed_leaves_its_run(database: Database) -> None:
         connection.execute(checks.delete())
     assert check_history.series_of_check(database, "c" * 26) is None
     assert values(database) == [1000.0, 1001.0]
+    with database.write() as connection:  # the same measurement is checked again
+        connection.execute(checks.insert().values({**made, "id": "e" * 26}))
+        assert not check_history.append_one(connection, entry(0), "e" * 26)
+    assert check_history.series_of_check(database, "e" * 26) == step
 
 
 def test_two_that_begin_a_series_at_once_make_one(database: Database) -> None:
     with ThreadPoolExecutor(4) as together:
         added = list(together.map(lambda n: check_history.append(database, [entry(n), entry(0)]), range(4)))
-    assert sum(added) == 4
+    assert sum(new for new, _ in added) == 4
     assert count(database) == (4, 1, 4)
 
 
@@ -180,3 +184,42 @@ def test_names_that_no_database_takes_are_kept_readable(database: Database) -> N
     (series,) = check_history.series_page(database, 10, None, Narrowed())["items"]
     assert series.key["subject"].startswith("a\N{REPLACEMENT CHARACTER}b")
     assert len(check_history.runs_of(database, [series], 10)[series.id]) == 1
+
+
+def test_runs_of_an_id_that_have_other_values_are_told(database: Database) -> None:
+    check_history.append(database, [entry(0, step=1.0, gone=5.0), entry(1)])
+    check_history.delete_series(database, check_history.series_id({**STEP, "subject": "gone"}, "µs"))
+    other = {**entry(2), "measures": entry(2, step=7.0)["measures"]}
+    sent = [entry(0, step=1.0, gone=5.0), entry(1, step=2.0), entry(2), other]
+    assert check_history.append(database, sent) == (1, [entry(1)["id"], entry(2)["id"]])  # type: ignore[list-item]
+    assert values(database) == [1.0, 1001.0, 1002.0]
+    elsewhere: HistoryEntry = {**entry(1), "check": "weekly"}
+    assert check_history.append(database, [elsewhere]) == (0, [elsewhere["id"]])
+
+
+def test_many_measures_take_few_statements_and_let_others_write_in_between(database: Database) -> None:
+    names = {f"s{n}": 1.0 for n in range(1500)}
+    statements: list[str] = []
+    sa.event.listen(database.engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+    transactions: list[object] = []
+    sa.event.listen(database.engine, "commit", transactions.append)
+    assert check_history.append(database, [entry(n, **names) for n in range(6)]) == (6, [])
+    assert len(transactions) == 6
+    assert len(statements) < 6 * 12
+    assert count(database) == (6, 1500, 9000)
+
+
+def test_the_body_of_a_run_is_read_once_for_all_its_series(database: Database) -> None:
+    names = {f"s{n}": 1.0 for n in range(30)}
+    check_history.append(database, [entry(n, **names) for n in range(4)])
+    series = check_history.series_page(database, 30, None, Narrowed())["items"]
+    of = check_history.runs_of(database, series, 3)
+    assert {len(runs) for runs in of.values()} == {3}
+    assert len({id(run.entry) for runs in of.values() for run in runs}) == 3
+
+
+def test_a_series_counts_the_runs_of_one_device(database: Database) -> None:
+    check_history.append(database, [entry(n, device=("H200", "A100", "A100")[n % 3]) for n in range(6)])
+    for device, runs in (("", 6), ("A100", 4), ("no such", 0)):
+        series = check_history.one_series(database, check_history.series_id(STEP, "µs"), device)
+        assert series is not None and series.runs == runs

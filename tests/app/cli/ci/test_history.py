@@ -170,3 +170,20 @@ def test_a_check_adds_its_run_and_says_that_the_history_is_short(
     (entry,) = read(repository / "h.jsonl").entries
     assert (entry.commit, entry.environment.device) == (git("rev-parse", "HEAD"), "NVIDIA H200")
     assert entry.measures[0].metric == "step time"
+
+
+def test_a_trace_that_is_judged_again_is_no_second_run(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check = ["check", TRACE, "--history", "h.jsonl", "--append", "--commit"]
+    for _ in range(3):
+        assert cli.main([*check, "aaa"]) == 0
+    assert "h.jsonl: nothing was added: it has this measurement of this commit already" in capsys.readouterr().err
+    assert cli.main([*check, "bbb"]) == 0
+    assert [entry.commit for entry in read(repository / "h.jsonl").entries] == ["aaa", "bbb"]
+
+
+def test_a_commit_that_is_none_is_not_added_and_the_check_is_judged(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["check", TRACE, "--history", "h.jsonl", "--append", "--commit", "a; sh #"]) == 0
+    assert "nothing was added: a commit has letters, digits" in capsys.readouterr().err
+    assert read(repository / "h.jsonl").entries == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,8 @@ import httpx
 import pytest
 
 from app.history import jsonl
+from app.history.model import Entry, Series, SeriesKey
+from app.lru_cache import Recent
 from app.objects.history import HistoryAppended, HistoryDetail, HistoryList
 from app.requests import check_history
 from app.web.api.history import BODY_BYTES
@@ -57,7 +60,7 @@ def test_runs_that_are_sent_make_a_series_that_tells_the_planted_change(web: Ser
     answer = send(web, sample_runs())
     assert answer.status_code == 200
     assert differences(HistoryAppended, answer.json()) == []
-    assert answer.json() == {"added": 24, "known": 0, "bad_lines": []}
+    assert answer.json() == {"added": 24, "known": 0, "other_values": [], "bad_lines": []}
     listed = web.client.get("/api/v1/history").json()
     assert differences(HistoryList, listed) == []
     item = only_series(web)
@@ -79,9 +82,9 @@ def test_runs_that_are_sent_make_a_series_that_tells_the_planted_change(web: Ser
 
 def test_the_same_file_is_sent_again_as_it_grows(web: Serving) -> None:
     runs = sample_runs()
-    assert send_lines(web, lines(runs[:10])).json() == {"added": 10, "known": 0, "bad_lines": []}
+    assert send_lines(web, lines(runs[:10])).json() == {"added": 10, "known": 0, "other_values": [], "bad_lines": []}
     assert send_lines(web, lines(runs), "application/jsonl; charset=utf-8").json()["added"] == 14
-    assert send_lines(web, lines(runs)).json() == {"added": 0, "known": 24, "bad_lines": []}
+    assert send_lines(web, lines(runs)).json() == {"added": 0, "known": 24, "other_values": [], "bad_lines": []}
     assert only_series(web)["runs"] == 24
 
 
@@ -126,7 +129,18 @@ def test_what_is_no_history_is_refused_in_words(
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("value", -1.0), ("value", "1"), ("samples", 0), ("samples", 2**60), ("spread", -0.1), ("unit", "u" * 501)],
+    [
+        ("value", -1.0),
+        ("value", "1"),
+        ("samples", 0),
+        ("samples", 2**60),
+        ("spread", -0.1),
+        ("unit", "u" * 501),
+        ("value", 1e-300),
+        ("value", 1e300),
+        ("spread", 1e200),
+        ("subject", "n\0ul"),
+    ],
 )
 def test_a_measure_that_cannot_be_is_refused_with_its_place_and_nothing_is_kept(
     web: Serving, field: str, value: object
@@ -137,6 +151,46 @@ def test_a_measure_that_cannot_be_is_refused_with_its_place_and_nothing_is_kept(
     assert answer.status_code == 422, answer.text
     assert "entries[1]" in answer.json()["detail"]
     assert web.client.get("/api/v1/history").json()["items"] == []
+
+
+def test_a_run_of_a_known_id_with_other_values_is_told_and_changes_nothing(web: Serving) -> None:
+    runs = sample_runs(2)
+    send(web, runs)
+    runs[1]["measures"][0]["value"] = 1.0
+    expected = {"added": 0, "known": 2, "other_values": [runs[1]["id"]], "bad_lines": []}
+    assert send(web, runs).json() == expected
+    assert send_lines(web, lines(runs)).json() == expected
+    assert only_series(web)["recent"] == [run["measures"][0]["value"] for run in sample_runs(2)]
+
+
+def test_an_entry_of_json_is_as_long_as_a_line_may_be(web: Serving) -> None:
+    long = {**sample_runs(1)[0], "more": "x" * jsonl.MAX_LINE_BYTES}
+    answer = send(web, [sample_runs(2)[1], long])
+    assert (answer.status_code, answer.json()["detail"]) == (422, "entries[1]: longer than 1,000,000 bytes.")
+
+
+def test_packed_runs_are_refused_as_packed(web: Serving) -> None:
+    headers = {"Content-Type": "application/jsonl", "Content-Encoding": "gzip"}
+    answer = web.client.post("/api/v1/history", content=gzip.compress(lines(sample_runs(1))), headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media-type")
+    assert "Content-Encoding 'gzip'" in answer.json()["detail"]
+
+
+def test_a_series_that_cannot_be_analysed_costs_its_own_change_alone(
+    web: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(web, [*sample_runs(), *({**run, "id": f"b{n}", "branch": "broken"} for n, run in enumerate(sample_runs()))])
+    real = check_history.series_of
+
+    def broken(key: SeriesKey, entries: list[Entry]) -> Series:
+        if key.branch == "broken":
+            raise OverflowError
+        return real(key, entries)
+
+    monkeypatch.setattr(check_history, "series_of", broken)
+    monkeypatch.setattr(check_history, "_newest", Recent(10))
+    items = web.client.get("/api/v1/history").json()["items"]
+    assert {item["key"]["branch"]: item["change"] is None for item in items} == {"main": False, "broken": True}
 
 
 def test_lists_are_narrowed_and_paged_and_have_etags(web: Serving) -> None:
@@ -160,7 +214,7 @@ def test_lists_are_narrowed_and_paged_and_have_etags(web: Serving) -> None:
     }
     topic = web.client.get("/api/v1/history", params={"branch": "topic"}).json()["items"][0]["id"]
     narrowed = web.client.get(f"/api/v1/history/{topic}", params={"device": "NVIDIA A100"})
-    assert len(narrowed.json()["points"]) == 3 and narrowed.json()["runs"] == 6
+    assert len(narrowed.json()["points"]) == 3 and narrowed.json()["runs"] == 3
     assert len(web.client.get(f"/api/v1/history/{topic}", params={"runs": 2}).json()["points"]) == 2
     again = web.client.get(narrowed.url, headers={"If-None-Match": narrowed.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -241,6 +295,9 @@ def test_a_check_without_a_commit_is_in_no_history(real: Serving) -> None:
         ({"history": "yes", "commit": "a"}, "true or false"),
         ({"history": "true", "commit": "a", "software": "torch"}, "NAME=VERSION"),
         ({"history": "true", "commit": "a" * 201}, "at most 200"),
+        ({"history": "true", "commit": "a; sh #"}, "a commit has letters"),
+        ({"history": "true", "commit": "a", "software": "torch=1,torch=2"}, "torch twice"),
+        ({"history": "true", "commit": "a", "branch": "b\x01"}, "control characters"),
     ],
 )
 def test_what_a_history_lacks_is_said_before_anything_is_done(real: Serving, fields: dict[str, str], said: str) -> None:

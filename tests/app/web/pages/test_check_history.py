@@ -116,6 +116,7 @@ def test_filters_narrow_the_list_and_a_series(web: Serving) -> None:
     assert (moved.status_code, moved.headers["location"]) == (303, f"/checks/history/{ids['topic/x & y']}")
     one = web.client.get(f"/checks/history/{ids['topic/x & y']}", params={"device": "NVIDIA H100"})
     assert text_of(one.text).count("NVIDIA H200") == 1, "in the list of devices alone"
+    assert "Runs 3 the newest on" in text_of(one.text), "of this device"
     none = web.client.get(f"/checks/history/{ids['main']}", params={"device": "no such"})
     assert none.status_code == 200 and "No run on this device" in none.text
 
@@ -139,7 +140,7 @@ def test_names_of_runs_are_text(web: Serving) -> None:
     runs = sample_runs(8)
     hostile = "<script>alert(1)</script>\u202e"
     for run in other_hardware(runs, 4, 1.3):
-        run.update(check=hostile, branch=hostile, commit=hostile)
+        run.update(check=hostile, branch=hostile)
         run["measures"][0].update(subject=hostile, unit=hostile, metric=hostile)
         run["environment"]["software"][hostile] = hostile
     series = send(web, runs)
