@@ -71,7 +71,7 @@ def run(here: Path, server: GitHub, uses: Mapping[str, object] = USES, fork: boo
         GITHUB_ACTIONS="true", GITHUB_API_URL=server.url, GITHUB_REPOSITORY="o/r", GITHUB_EVENT_PATH=str(event),
         GITHUB_SERVER_URL="https://example.org", GITHUB_RUN_ID="3",
     )  # fmt: skip
-    inputs = {"version": "installed", "python": sys.executable} | {n.replace("_", "-"): v for n, v in given.items()}
+    inputs = {"wheel": "installed", "python": sys.executable} | {n.replace("_", "-"): v for n, v in given.items()}
     return run_action(ACTION, inputs, here, job, uses, token="secret")
 
 
@@ -141,11 +141,13 @@ def test_what_could_not_be_measured_is_a_warning_unless_it_is_to_fail(here: Path
 def test_where_nothing_was_checked_an_old_report_is_not_posted_for_a_new_one(here: Path, server: GitHub) -> None:
     (here / "reports").mkdir()
     (here / "reports" / "check.md").write_text("<!-- tritonworthy-check:x -->\n\nof yesterday\n")
+    (here / "reports" / "check.xml").write_text("of yesterday")
     done = run(here, server, files="not there.json.gz")
     assert not done.ok
     assert done.outputs["exit-code"] == "3" and done.outputs["outcome"] == "wrong"
     assert done.ran == ["Install Tritonworthy", "Check", "Verdict"]
     assert server.calls == [] and done.summary == ""
+    assert not list((here / "reports").iterdir())
 
 
 def test_a_pull_request_from_a_fork_is_checked_and_not_commented_on(here: Path, server: GitHub) -> None:
@@ -216,19 +218,26 @@ def test_no_input_is_run(name: str, text: str, here: Path, server: GitHub, tmp_p
 @pytest.mark.parametrize(
     ("given", "installed"),
     [
-        ({"version": ""}, str(ROOT)),
-        ({"version": "0.1.0"}, "tritonworthy==0.1.0"),
-        ({"version": "", "wheel": "dist/tritonworthy.whl"}, "dist/tritonworthy.whl"),
-        ({"version": "installed"}, None),
+        ({"wheel": ""}, str(ROOT)),
+        ({"wheel": "dist/tritonworthy.whl"}, "dist/tritonworthy.whl"),
+        ({"wheel": "https://example.org/tritonworthy.whl"}, "https://example.org/tritonworthy.whl"),
+        ({"wheel": "installed"}, None),
+        ({"wheel": "tritonworthy"}, None),
+        ({"wheel": "tritonworthy==0.1.0"}, None),
+        ({"wheel": "--requirement=x.whl"}, None),
     ],
 )
-def test_what_is_installed(
+def test_what_is_installed_is_a_file_or_the_checkout_and_never_a_name_of_an_index(
     given: dict[str, str], installed: str | None, here: Path, server: GitHub, tmp_path: Path
 ) -> None:
     """By the stand-in; benchmarks/ci/empty_machine.py installs a wheel."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/bash\nprintf "%s\\n" "$*" >> "{tmp_path}/called"\n')
     python.chmod(0o755)
-    run(here, server, python=str(python), **given)
+    done = run(here, server, python=str(python), **given)
+    if given["wheel"] != "installed" and installed is None:
+        assert not done.ok and "::error::wheel" in done.log, "a name is whoever's who registers it"
+        assert not (tmp_path / "called").exists()
+        return
     pip = [line for line in (tmp_path / "called").read_text().splitlines() if line.startswith("-m pip")]
     assert pip == ([] if installed is None else [f"-m pip install --quiet --no-compile {installed}"])

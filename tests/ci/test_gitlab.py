@@ -96,9 +96,48 @@ def test_a_pipeline_of_a_branch_comments_on_nothing(here: Path, server: GitLab) 
     assert server.calls == []
 
 
-def test_where_nothing_was_checked_there_is_no_comment(here: Path, server: GitLab) -> None:
+def test_where_nothing_was_checked_there_is_no_comment_and_no_report_of_yesterday(here: Path, server: GitLab) -> None:
+    (here / "reports").mkdir()
+    for name in ("check.md", "check.xml"):
+        (here / "reports" / name).write_text("of yesterday")
     assert run(here, server, CHECK_FILES="missing.json.gz").returncode == 3
     assert server.calls == []
+    assert not list((here / "reports").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "installed"),
+    [
+        ("tritonworthy", None),
+        ("tritonworthy==0.1.0", None),
+        ("--requirement=https://example.org/x", None),
+        ("./wheels/tritonworthy.whl", "./wheels/tritonworthy.whl"),
+        ("git+https://example.org/o/r.git@v1", "git+https://example.org/o/r.git@v1"),
+    ],
+)
+def test_what_is_installed_is_a_path_or_an_address_and_never_a_name_of_an_index(
+    given: str, installed: str | None, here: Path, server: GitLab, tmp_path: Path
+) -> None:
+    """By stand-ins for Python and for what it would install."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("python3", "tritonworthy"):
+        (commands / name).write_text(f'#!/bin/bash\necho "{name} $*" >> "{tmp_path}/called"\n')
+        (commands / name).chmod(0o755)
+    assert DEFAULTS["CHECK_INSTALL"] == ""
+    done = run(here, server, CHECK_INSTALL=given, PATH=f"{commands}:/usr/bin:/bin")
+    called = (tmp_path / "called").read_text().splitlines() if (tmp_path / "called").exists() else []
+    if installed is None:
+        assert done.returncode == 3 and "CHECK_INSTALL: " in done.stderr
+        assert called == []
+    else:
+        assert called[0] == f"python3 -m pip install --quiet --no-compile {installed}"
+
+
+def test_an_image_without_tritonworthy_is_told_what_to_name(here: Path, server: GitLab) -> None:
+    done = run(here, server, CHECK_FILES="chain.txt", PATH="/usr/bin:/bin")
+    assert done.returncode == 3
+    assert "name a wheel" in done.stderr
 
 
 def test_a_token_that_may_not_comment_fails_where_that_is_required(here: Path, server: GitLab) -> None:

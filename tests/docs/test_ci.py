@@ -100,7 +100,9 @@ def test_the_messages_of_contracts_on_the_page_are_those_of_the_example(tmp_path
     assert told[1].replace("(under torch 2.13.0)", under) in done.stdout.splitlines(), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("number", "schema"), [(0, "vendor.github-workflows"), (1, "vendor.gitlab-ci")])
+@pytest.mark.parametrize(
+    ("number", "schema"), [(n, ("vendor.github-workflows", "vendor.gitlab-ci")[n % 2]) for n in range(4)]
+)
 def test_a_ci_file_is_valid_for_its_system(number: int, schema: str, tmp_path: Path) -> None:
     file = tmp_path / "ci.yml"
     tool = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema, str(file)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import groupby
 
-from app.check.formats.words import actions, contract_of
+from app.check.formats.words import actions, contract_of, contracts
 from app.check.safe import visible, visible_block
-from app.objects.check import CheckFinding, Report
+from app.objects.check import CheckFinding, ContractRow, Report
 from app.objects.trace import Action
 
 MAX_DIFF_LINES = 80
@@ -19,13 +21,14 @@ def to_json(report: Report) -> str:
 
 
 def to_text(report: Report) -> str:
-    """One line a finding, the verdict last."""
+    """One line a contract that is kept and one a finding, the verdict last."""
     lines = [
         line
         for subject in report["subjects"]
         for rank, (action, saves, where) in enumerate(actions(subject), 1)
         for line in _action(f"{subject['name']}: {rank}.", action, saves, where)
     ]
+    lines += _kept(contracts(report))
     diffs: dict[str, None] = {}
     for word, findings in (("error", report["errors"]), ("warning", report["warnings"])):
         for f in findings:
@@ -45,6 +48,26 @@ def to_text(report: Report) -> str:
 def _action(rank: str, action: Action, saves: str, where: str) -> list[str]:
     more = [*action["call"].splitlines(), f"at {where}" if where else ""]
     return [visible(f"{rank} {action['title']}: {saves}"), *(f"   {visible(text)}" for text in more if text)]
+
+
+def _kept(rows: Sequence[ContractRow]) -> list[str]:
+    """A line for each contract that holds for all that it is about: the most of each figure, and the torch asked."""
+    lines = []
+    for name, group in groupby(rows, key=lambda row: row["name"]):
+        listed = list(group)
+        if any(row["outcome"] != "kept" for row in listed):
+            continue
+        kernels = max((row["kernels"] for row in listed if row["kernels"] is not None), default=None)
+        ratios = [row["bytes_over_minimum"] for row in listed]
+        known = [ratio for ratio in ratios if ratio is not None]
+        parts = [
+            f"{len(listed)} regions, each at most" if listed[1:] else "",
+            "" if kernels is None else f"{kernels} {'kernel' if kernels == 1 else 'kernels'},",
+            f"{max(known):.2f} times the least bytes," if len(known) == len(ratios) else "bytes not counted,",
+            f"torch {listed[0]['torch']}",
+        ]
+        lines.append(visible(f"kept: contract:{name}: {' '.join(part for part in parts if part)}"))
+    return lines
 
 
 def _diff(diff: str) -> list[str]:

@@ -34,6 +34,7 @@ from app.thresholds import ThresholdError, thresholds_in_force
 log = logging.getLogger("tritonworthy.check")
 
 if TYPE_CHECKING:
+    from app.check.contracts.lock import Lock
     from app.check.history import Past
     from app.objects.check import Report
     from app.objects.task import CheckSource, CheckTask
@@ -85,6 +86,7 @@ def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 def _check(arguments: argparse.Namespace) -> int:
     from app.analysis.device_choice import DeviceUnknownError
+    from app.check.contracts.acceptance import acceptance
     from app.check.contracts.lock import LockUnwritableError
     from app.check.formats import FORMATS
     from app.check.formats.plain import to_text
@@ -104,7 +106,9 @@ def _check(arguments: argparse.Namespace) -> int:
         for option in ("accept", "environment"):
             if getattr(arguments, option) and not config.contracts:
                 raise ConfigError("", f"--{option} goes with contracts, and the configuration has none")
+        locked = _lock(arguments)
         report = _report(arguments, config, past)
+        accepted = acceptance(locked, _lock(arguments), config.contracts) if arguments.accept else []
         if past is not None and arguments.append:
             _append(arguments.history, report, past)
     except (ConfigError, DeviceUnknownError) as error:
@@ -133,9 +137,9 @@ def _check(arguments: argparse.Namespace) -> int:
             return UNMEASURED
     if rendered and arguments.out is None:
         sys.stdout.write(next(iter(rendered.values())))
-        print(to_text(report), file=sys.stderr)
+        print(*accepted, to_text(report), sep="\n", file=sys.stderr)
     else:
-        print(to_text(report))
+        print(*accepted, to_text(report), sep="\n")
     sys.stdout.flush()
     return int(report["exit_code"])
 
@@ -158,6 +162,15 @@ def _config(arguments: argparse.Namespace) -> Config:
             raise ConfigError("", "not UTF-8", str(path)) from None
     device = arguments.device or config.device
     return replace(config, validate=config.validate or arguments.validate, device=device)
+
+
+def _lock(arguments: argparse.Namespace) -> Lock:
+    """What is accepted, where `--accept` is to change it."""
+    from app.check.contracts.lock import FILE as LOCK
+    from app.check.contracts.lock import Lock, read_lock
+
+    file: Path = arguments.config or Path(FILE)
+    return read_lock(file.parent / LOCK) if arguments.accept else Lock()
 
 
 def _past(arguments: argparse.Namespace) -> Past | None:

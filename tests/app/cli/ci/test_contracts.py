@@ -137,6 +137,46 @@ def test_accepting_makes_the_next_check_say_that_it_was_so_before(
     assert (row["was"] and row["was"]["kernels"], row["diff"]) == (row["kernels"], "")
 
 
+def test_contracts_that_are_kept_say_so_with_their_figures(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, report = checked(capsys)
+    moved = {row["name"]: row["bytes_over_minimum"] for row in report["contracts"]}
+    torch = report["contracts"][0]["torch"]
+    assert cli.main(["check"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"kept: contract:RMSNorm: 1 kernel, {moved['RMSNorm']:.2f} times the least bytes, torch {torch}",
+        f"kept: contract:block: 3 kernels, {moved['block']:.2f} times the least bytes, torch {torch}",
+        f"kept: contract:token bias: 1 kernel, {moved['token bias']:.2f} times the least bytes, torch {torch}",
+        "passed: Every assertion holds.",
+    ]
+
+
+def test_accepting_says_what_changed_and_two_configurations_share_the_lock(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kept / "tritonworthy.lock.json").unlink()
+    (kept / "other.txt").write_text("x: f32[64]\ny = relu(x)\nreturn y\n")
+    other = '[check]\ndevice = "H200"\n[[contracts]]\nname = "other"\nregion = "other.txt"\nmax_kernels = 1\n'
+    (kept / "other.toml").write_text(other)
+    assert cli.main(["check", "--accept"]) == 0
+    assert capsys.readouterr().out.startswith("accepted: 3 new (RMSNorm, block, token bias)\n")
+    assert cli.main(["check", "--accept", "--config", "other.toml"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "accepted: 1 new (other)",
+        "left in the lock, and not in this configuration: RMSNorm of rms_norm.txt, block of block.py:make, token bias"
+        " of text",
+    ]
+    region = kept / "rms_norm.txt"
+    region.write_text(region.read_text().replace("return y", "return y, y.sum(0)"))
+    config = kept / "tritonworthy.toml"
+    config.write_text(config.read_text().replace('module = "block.py:make"', 'module = "block.py:make"\nlevel = "off"'))
+    assert cli.main(["check", "--accept"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "accepted: 1 changed (RMSNorm), 2 as before (block, token bias)",
+        "left in the lock, and not in this configuration: other of other.txt",
+    ]
+
+
 def test_every_report_shows_a_broken_contract_and_is_valid(upgrade: Path) -> None:
     assert cli.main(["check", "--format", *FORMATS, "--out", "reports"]) == 1
     for name, known in FORMATS.items():
