@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from app.history.model import Entry
+from app.history.regular_file import open_regular
 from app.history.to_json import SCHEMA, entry_json, entry_of, utc
 from app.objects.history import HistoryEntry
 
@@ -120,7 +121,8 @@ def merged(*histories: Iterable[Entry]) -> tuple[Entry, ...]:
 def read(path: Path) -> History:
     """The file's runs; a file that is not there has none. OSError."""
     try:
-        return parse(path.read_bytes())
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            return parse(file.read())
     except FileNotFoundError:
         return History(())
 
@@ -138,7 +140,7 @@ def append(path: Path, entries: Sequence[Entry]) -> int:
     A last line that was cut keeps its place: what follows begins on a line of its own.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         text = file.readall()
