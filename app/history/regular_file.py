@@ -19,10 +19,10 @@ def open_regular(path: Path, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "a symbolic link, not a file: name the file itself", str(path)) from None
         raise
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    kind = os.fstat(descriptor)
+    if not stat.S_ISREG(kind.st_mode):
         problem = OSError(errno.EINVAL, "no regular file", str(path))
-    elif found.st_size > MAX_FILE_BYTES:
+    elif kind.st_size > MAX_FILE_BYTES:
         problem = OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES // 10**6} MB", str(path))
     else:
         return descriptor
