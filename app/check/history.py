@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from app.check.config import Assertion
+from app.check.contracts.judge import CHECK as CONTRACT
+from app.check.contracts.judge import JudgedContract, contract_rows
 from app.check.finding import Finding, Unmeasured, at_step
 from app.check.measures import measures_of, method_of
 from app.check.subject import Subject
-from app.history.from_report import RunContext, entry_made
+from app.history.from_report import Recorded, RunContext, contract_subject, entries_made
 from app.history.model import ENVIRONMENT_CAUSES, Entry, Measure
 from app.history.newest import Newest, judge_newest
 from app.history.shifts import Sensitivity
@@ -29,36 +31,58 @@ class Past:
 
 
 def judge_history(
-    assertion: Assertion, check: str, subjects: Sequence[Subject], past: Past | None
+    assertion: Assertion, check: str, subjects: Sequence[Subject], contracts: Sequence[JudgedContract],
+    past: Past | None,
 ) -> Iterator[Finding | Unmeasured]:  # fmt: skip
-    """What got slower by at least min_increase, at the run that shows it. A slower environment is a warning: the
-    program cannot be judged by it. Nothing to go by is unmeasured."""
-    traces = [subject for subject in subjects if measures_of(subject)]
-    if past is None or not traces:
-        for subject in traces or subjects:
-            reason = NO_HISTORY if past is None else NOTHING_MEASURED
-            yield Unmeasured(assertion.name, assertion.level, subject.name, "", reason)
+    """What got slower, or more, by at least min_increase, at the run that shows it. Another environment is a warning:
+    the program cannot be judged by it. Nothing to go by is unmeasured; one new region among others is not."""
+    every = [*subjects, *(contract.subject for contract in contracts)]
+    run = RunContext("0001-01-01") if past is None else past.run
+    entries = runs_of(check, subjects, contracts, run)
+    kept = [subject for subject in every if any(_is_of(subject, m) for entry in entries for m in entry.measures)]
+    if past is None or not kept:
+        reason = NO_HISTORY if past is None else NOTHING_MEASURED
+        names = [subject.name for subject in kept or every] or [""]
+        yield from (Unmeasured(assertion.name, assertion.level, name, "", reason) for name in names)
         return
+    of_contracts = [subject for subject in kept if subject.kind == CONTRACT]
+    for together in (*([subject] for subject in kept if subject.kind != CONTRACT), of_contracts):
+        judged = list(_newest(assertion, together, entries, past))
+        for subject, newest in judged:
+            if not newest.lacks:
+                yield from _judged(assertion, subject, newest)
+            elif all(other.lacks for _, other in judged):
+                reason = f"{newest.measure.metric}: {newest.lacks}"
+                region = _region(subject, newest.measure)
+                yield Unmeasured(assertion.name, assertion.level, subject.name, region, reason)
+
+
+def runs_of(
+    check: str, subjects: Sequence[Subject], contracts: Sequence[JudgedContract], run: RunContext
+) -> list[Entry]:  # fmt: skip
+    """This check's runs, as `app.history.from_report` makes them of the report."""
+    recorded = [
+        Recorded(subject.body.get("device") or "", method_of(subject), measures_of(subject)) for subject in subjects
+    ]
+    return entries_made(check, recorded, contract_rows(contracts), run)
+
+
+def _newest(
+    assertion: Assertion, subjects: Sequence[Subject], entries: Sequence[Entry], past: Past
+) -> Iterator[tuple[Subject, Newest]]:  # fmt: skip
     sensitivity = Sensitivity(assertion.confidence, min_runs=int(assertion.min_runs))
-    entry = run_of(check, subjects, past.run)
-    for subject in traces:
-        own = {(m["subject"], m["metric"]) for m in measures_of(subject)}
-        measures = [m for m in entry.measures if (m.subject, m.metric) in own and _is_wanted(assertion, subject, m)]
-        run = replace(entry, measures=tuple(measures))
-        for newest in judge_newest(past.entries, run, sensitivity, past.run.commits, past.run.base):
-            yield from _judged(assertion, subject, newest)
+    for subject in subjects:
+        for entry in entries:
+            measures = tuple(m for m in entry.measures if _is_of(subject, m) and _is_wanted(assertion, subject, m))
+            run = replace(entry, measures=measures)
+            for newest in judge_newest(past.entries, run, sensitivity, past.run.commits, past.run.base):
+                yield subject, newest
 
 
-def run_of(check: str, subjects: Sequence[Subject], run: RunContext) -> Entry:
-    """This run, as `app.history.from_report` makes it of the report."""
-    traces = [subject for subject in subjects if measures_of(subject)]
-    measures = [
-        Measure(m["subject"], m["metric"], m["unit"], m["value"], m["samples"], m["spread"])
-        for subject in traces for m in measures_of(subject)
-    ]  # fmt: skip
-    devices = dict.fromkeys(device for subject in traces if (device := subject.body.get("device")))
-    methods = dict.fromkeys(method for subject in traces if (method := method_of(subject)))
-    return entry_made(check, measures, list(devices), list(methods), run)
+def _is_of(subject: Subject, measure: Measure) -> bool:
+    if subject.kind == CONTRACT:
+        return measure.subject in {contract_subject(subject.name, of.get("name") or "") for of in subject.regions}
+    return (measure.subject, measure.metric) in {(m["subject"], m["metric"]) for m in measures_of(subject)}
 
 
 def _is_wanted(assertion: Assertion, subject: Subject, measure: Measure) -> bool:
@@ -67,18 +91,21 @@ def _is_wanted(assertion: Assertion, subject: Subject, measure: Measure) -> bool
 
 def _part(subject: Subject, measure: Measure) -> str:
     """The region's name; "step" for the whole."""
+    if subject.kind == CONTRACT:
+        return measure.subject.removeprefix(contract_subject(subject.name, ""))
     return measure.subject.removeprefix(f"{subject.name}: ") if measure.subject != subject.name else "step"
 
 
-def _judged(assertion: Assertion, subject: Subject, newest: Newest) -> Iterator[Finding | Unmeasured]:
-    measure, change = newest.measure, newest.change
+def _region(subject: Subject, measure: Measure) -> str:
     part = _part(subject, measure)
-    region = "" if part == "step" else part
-    if newest.lacks:
-        yield Unmeasured(assertion.name, assertion.level, subject.name, region, f"{measure.metric}: {newest.lacks}")
-        return
+    return "" if part == "step" and subject.kind != CONTRACT else part
+
+
+def _judged(assertion: Assertion, subject: Subject, newest: Newest) -> Iterator[Finding]:
+    measure, change = newest.measure, newest.change
     if change is None or change.ratio["mid"] < 1 + assertion.min_increase:
         return
+    part, region = _part(subject, measure), _region(subject, measure)
     told = assertion
     if change.cause in ENVIRONMENT_CAUSES or change.cause == "noise":
         told = replace(assertion, level="warn")
@@ -89,5 +116,6 @@ def _judged(assertion: Assertion, subject: Subject, newest: Newest) -> Iterator[
     yield at_step(
         told, subject, message, region=region, key=f"{measure.subject} {measure.metric}",
         module=source["module"] if source else "", source=source["line"] if source else "",
-        region_id=of.get("id") if of else None, action=action, time_us_per_step=measure.value, new=True,
+        region_id=of.get("id") if of else None, action=action, new=True,
+        time_us_per_step=None if subject.kind == CONTRACT else measure.value,
     )  # fmt: skip

@@ -40,7 +40,11 @@ def judge(
     """
     rows: list[tuple[Asserted, list[Finding], list[Unmeasured]]] = []
     for assertion in config.assertions:
-        judged = list(_judge(assertion, subjects, baseline, config.name, past)) if assertion.level != "off" else []
+        judged = (
+            list(_judge(assertion, subjects, baseline, config.name, contracts, past))
+            if assertion.level != "off"
+            else []
+        )
         fired = [j for j in judged if isinstance(j, Finding)]
         rows.append((assertion, fired, [j for j in judged if isinstance(j, Unmeasured)]))
     of_kernels = {j.named.check.name: j for j in kernels if j.verdict is not None}
@@ -87,11 +91,12 @@ def judge(
 
 
 def _judge(
-    assertion: Assertion, subjects: Sequence[Subject], baseline: Subject | None, check: str, past: Past | None
+    assertion: Assertion, subjects: Sequence[Subject], baseline: Subject | None, check: str,
+    contracts: Sequence[JudgedContract], past: Past | None,
 ) -> list[Finding | Unmeasured]:  # fmt: skip
     readable = [s for s in subjects if not s.error]
     if assertion.check == history.CHECK:
-        return list(history.judge_history(assertion, check, readable, past))
+        return list(history.judge_history(assertion, check, readable, contracts, past))
     if assertion.check in regions.KINDS:
         usable = baseline if baseline is not None and not baseline.error else None
         return [j for s in readable for j in regions.on_regions(assertion, s, usable)]

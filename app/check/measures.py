@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from app.check.subject import Subject
+from app.history.from_report import STEP_TIME
 from app.objects.history import HistoryMeasure
 from app.objects.trace import StepTimes
 
-STEP_TIME, REGION_TIME = "step time", "region time"
+REGION_TIME = "region time"
 QUARTILES_TO_SD = 1.349
 """Width of the middle half of a normal distribution in standard deviations."""
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from app.history.model import Entry
+from app.history.regular_file import open_regular
 from app.history.to_json import SCHEMA, entry_json, entry_of, utc
 from app.objects.history import HistoryEntry
 
@@ -142,7 +143,8 @@ def merged(*histories: Iterable[Entry]) -> tuple[Entry, ...]:
 def read(path: Path) -> History:
     """The file's runs; a file that is not there has none. OSError."""
     try:
-        return parse(path.read_bytes())
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            return parse(file.read())
     except FileNotFoundError:
         return History(())
 
@@ -162,7 +164,7 @@ def append(path: Path, entries: Sequence[Entry]) -> int:
     for entry in entries:
         checked(entry_json(entry))
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         text = file.readall()

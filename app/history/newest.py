@@ -46,6 +46,12 @@ def _is_same(earlier: Entry, newest: Entry) -> bool:
     return earlier.id == newest.id or (alike and set(newest.measures) <= set(earlier.measures))
 
 
+def in_series(entries: Sequence[Entry], check: str, branch: str, base: str = "") -> list[Entry]:
+    """The runs of a branch; with a base those of both, all as the base's, which a branch to be merged continues."""
+    taken = (branch, base) if base else (branch,)
+    return [replace(e, branch=base or branch) for e in entries if e.check == check and e.branch in taken]
+
+
 def _judge(
     earlier: Sequence[Entry], newest: Entry, measure: Measure, sensitivity: Sensitivity, commits: Sequence[str]
 ) -> Newest:  # fmt: skip
@@ -61,7 +67,8 @@ def _judge(
     count = numbers[:-1].count(numbers[-1])
     least = 1 if measure.unit in EXACT_UNITS else sensitivity.min_runs
     if count < least:
-        return Newest(measure, None, f"the history has {count} earlier runs in this environment of the {least} needed")
+        runs = "1 earlier run" if count == 1 else f"{count} earlier runs"
+        return Newest(measure, None, f"the history has {runs} in this environment of the {least} needed")
     return Newest(measure, None)
 
 

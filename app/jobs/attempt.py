@@ -10,7 +10,7 @@ from typing import Any, TypedDict, cast
 
 import sqlalchemy as sa
 
-from app.jobs.check_history import run_of
+from app.jobs.check_history import runs_of
 from app.jobs.exit_reason import Ended, ExitReason, failure
 from app.jobs.local_runner import Message, Verdict
 from app.objects.check import Report
@@ -247,7 +247,7 @@ class Attempt:
             return landscapes.finish(self.store.database, **self.key, landscape=landscape)
         if kind == "check":
             report = cast("Report", finite(value))
-            return checks.finish(self.store.database, **self.key, report=report, run=run_of(self.job, report))
+            return checks.finish(self.store.database, **self.key, report=report, runs=runs_of(self.job, report))
         return self.store.finish_validation(**self.key, validation=cast("ValidationBody", value))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -77,18 +77,18 @@ def page(database: Database, limit: int, after: str | None) -> Page[CheckSummary
 
 
 def finish(
-    database: Database, *, job_id: str, owner: str, attempt: int, report: Report, run: HistoryEntry | None = None
+    database: Database, *, job_id: str, owner: str, attempt: int, report: Report, runs: Sequence[HistoryEntry] = ()
 ) -> bool:
     """Store a report and end its job, both or neither; False when it is no longer ours.
 
-    run: what it measured, where that is kept in the history.
+    runs: what it measured, where that is kept in the history.
     """
     with database.write() as connection:
         if not job_table.finish(connection, job_id=job_id, owner=owner, attempt=attempt, state="done"):
             return False
         values = {"body": report, "outcome": report["outcome"]}
         connection.execute(checks.update().where(checks.c.id == job_id).values(values))
-        if run is not None:
+        for run in runs:
             check_history.append_one(connection, run, job_id)
     return True
 

@@ -1,8 +1,8 @@
 """tritonworthy check: assertions on traces and regions, for CI without a server.
 
 Exit status: 0 every error-level assertion holds; 1 one does not; 2 it could not be measured (no GPU, a machine that is
-not fit, a trace that cannot be read, no baseline, a crash), or its report could not be written; 3 nothing was checked,
-for the command, the configuration or a region's text is wrong.
+not fit, a trace that cannot be read, no baseline, a crash), or its report or history could not be written; 3 nothing
+was checked, for the command, the configuration or a region's text is wrong.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from app.check.config_error import ConfigError
 from app.check.toml_bounds import MAX_CHARS
 from app.check.toml_keys import line_of
 from app.cli.ci.history import bisection_text, read_history
-from app.cli.ci.run_context import commits_of, context_options, run_context
+from app.cli.ci.run_context import context_options, is_shallow, run_context
 from app.cli.inputs import InputError, is_trace, unpacked_alone
 from app.cli.options import given_path
 from app.exit_status import UNMEASURED
-from app.history.from_report import entry_from
+from app.history.from_report import entries_from
 from app.history.jsonl import LineError, append
 from app.thresholds import ThresholdError, thresholds_in_force
 
@@ -109,8 +109,6 @@ def _check(arguments: argparse.Namespace) -> int:
         locked = _lock(arguments)
         report = _report(arguments, config, past)
         accepted = acceptance(locked, _lock(arguments), config.contracts) if arguments.accept else []
-        if past is not None and arguments.append:
-            _append(arguments.history, report, past)
     except (ConfigError, DeviceUnknownError) as error:
         return _wrong(f"{error.message}\n{getattr(error, 'remedy', '')}".strip())
     except (InputError, RegionError, ThresholdError) as error:
@@ -141,6 +139,8 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         print(*accepted, to_text(report), sep="\n")
     sys.stdout.flush()
+    if past is not None and arguments.append and not _append(arguments.history, report, past):
+        return UNMEASURED
     return int(report["exit_code"])
 
 
@@ -182,27 +182,34 @@ def _past(arguments: argparse.Namespace) -> Past | None:
     return Past(read_history(arguments.history).entries, run_context(arguments, arguments.history))
 
 
-def _append(file: Path, report: Report, past: Past) -> None:
-    """Adds this run to the history, where anything was measured."""
-    entry = entry_from(report, past.run)
+def _append(file: Path, report: Report, past: Past) -> bool:
+    """Adds this run to the history, where anything was measured; False where the file cannot be written."""
+    entries = entries_from(report, past.run)
+    lacks = "" if entries else "nothing was measured"
     try:
-        if not entry.measures:
-            lacks = "nothing was measured"
-        else:
-            lacks = "" if append(file, [entry]) else "it has this measurement of this commit already"
+        if entries and not append(file, entries):
+            lacks = "it has this measurement of this commit already"
     except LineError as error:
         lacks = str(error)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        print(f"the run cannot be added to the history: {file}: {reason}", file=sys.stderr)
+        return False
     if lacks:
         print(f"{file}: nothing was added: {lacks}", file=sys.stderr)
+    return True
 
 
 def _bisect(arguments: argparse.Namespace, config: Config) -> int:
     """Prints the commits to try."""
-    branch = run_context(arguments, arguments.history).branch
-    entries = [e for e in read_history(arguments.history).entries if e.check == config.name and e.branch == branch]
+    from app.history.newest import in_series
+
+    run = run_context(arguments, arguments.history)
+    entries = in_series(read_history(arguments.history).entries, config.name, run.branch, run.base)
     if not entries:
-        raise ConfigError("", f"{arguments.history} has no run of {config.name} on {branch or 'no branch'}")
-    print(bisection_text(arguments.history, entries, arguments.files, commits_of("HEAD")))
+        branches = " or ".join(dict.fromkeys(name or "no branch" for name in (run.branch, run.base or run.branch)))
+        raise ConfigError("", f"{arguments.history} has no run of {config.name} on {branches}")
+    print(bisection_text(arguments.history, entries, arguments.files, run.commits, is_shallow()))
     return 0
 
 

@@ -75,13 +75,19 @@ def _bad_line(path: Path, bad: BadLine) -> str:
 
 
 def _text(series: Series) -> str:
-    key, last = series.key, series.points[-1]
+    key, last, unit = series.key, series.points[-1], series.unit
+    counted = _is_counted(unit)
     head = f"{key.subject}, {key.metric} ({key.check}, {key.branch or 'no branch'})"
-    now = f"{len(series.points)} {'run' if len(series.points) == 1 else 'runs'}, now {_value(last.value, series.unit)}"
-    if last.low is not None and last.high is not None and last.high > last.low:
-        now += f"; runs of this level lie within {_value(last.low, series.unit)} and {_value(last.high, series.unit)}"
-    lines = [f"{head}: {now}", *(f"  {line}" for change in series.changes for line in change_lines(change))]
-    if not series.changes:
+    now = f"{len(series.points)} {'run' if len(series.points) == 1 else 'runs'}, now {_value(last.value, unit)}"
+    untold = False
+    if last.low is not None and last.high is not None and not counted:
+        now += f"; runs of this level lie within {_value(last.low, unit)} and {_value(last.high, unit)}"
+        told = any(change.after.id == last.entry.id for change in series.changes)
+        untold = not told and not last.low <= last.value <= last.high
+    lines = [f"{head}: {now}", *(f"  {line}" for change in series.changes for line in change_lines(change, unit))]
+    if untold:
+        lines.append("  this run lies outside of the band; one run, or a few after an outlier, are not told yet")
+    elif not series.changes:
         lines.append("  no change beyond what runs differ by themselves")
     return "\n".join(visible_line(line) for line in lines)
 
@@ -91,12 +97,16 @@ def visible_line(line: str) -> str:
     return line[: len(line) - len(line.lstrip())] + visible(line.lstrip(), WIDTH)
 
 
-def change_lines(change: Change) -> list[str]:
+def change_lines(change: Change, unit: str) -> list[str]:
     """A change as text: what, when and how sure; then what tells its causes apart."""
     ratio = change.ratio
-    times = f"{ratio_text(ratio['low'])} to {ratio_text(ratio['high'])} times"
-    sure = f"confidence {_confidence(change.confidence)}"
-    lines = [f"{change.after.at[:10]} {change.cause}: {change.because} ({times}, {sure})"]
+    if _is_counted(unit):
+        old, new = (_measured(entry, change) for entry in (change.before, change.after))
+        sure = f"{_value(new, unit)} instead of {old:g}"
+    else:
+        times = f"{ratio_text(ratio['low'])} to {ratio_text(ratio['high'])} times"
+        sure = f"{times}, confidence {_confidence(change.confidence)}"
+    lines = [f"{change.after.at[:10]} {change.cause}: {change.because} ({sure})"]
     if len(change.commits_between) > 1:
         lines.append(f"  {len(change.commits_between)} commits may be it: tritonworthy check --bisect says what to try")
     if change.how_to_separate:
@@ -109,15 +119,34 @@ def _confidence(confidence: float) -> str:
     return f"{confidence:.4%}" if confidence < 0.999999 else "over 99.9999%"
 
 
+def _measured(entry: Entry, change: Change) -> float:
+    subject, metric = change.key.subject, change.key.metric
+    return next(m.value for m in entry.measures if (m.subject, m.metric) == (subject, metric))
+
+
+def _is_counted(unit: str) -> bool:
+    from app.history.changes import EXACT_UNITS
+
+    return unit in EXACT_UNITS
+
+
 def _value(value: float, unit: str) -> str:
+    """Counts are whole, or ratios of counted bytes."""
+    if _is_counted(unit):
+        return f"{value:g} {unit.removesuffix('s') if value == 1 else unit}"
     return duration(value) if unit == "µs" else f"{digits(value)} {unit}"
 
 
 # ---------------------------------------------------------------------------------------------------------- bisection
 
 
-def bisection_text(file: Path, entries: Sequence[Entry], traces: Sequence[str], commits: Sequence[str]) -> str:
-    """For the last regression of each series the commits to try, and how. traces: as the command line names them."""
+def bisection_text(
+    file: Path, entries: Sequence[Entry], traces: Sequence[str], commits: Sequence[str], shallow: bool = False
+) -> str:  # fmt: skip
+    """For the last regression of each series the commits to try, and how. traces: as the command line names them.
+
+    shallow: commits are not all that there are, for git has only the newest here.
+    """
     from app.history.changes import all_series
 
     wanted: dict[tuple[str, str], tuple[Change, list[str]]] = {}
@@ -132,12 +161,13 @@ def bisection_text(file: Path, entries: Sequence[Entry], traces: Sequence[str], 
         return "the history shows no regression: there is nothing to bisect"
     measured = {entry.commit for entry in entries if not entry.dirty}
     return "\n\n".join(
-        _bisection(file, change, names, measured, traces, commits) for change, names in wanted.values()
+        _bisection(file, change, names, measured, traces, commits, shallow) for change, names in wanted.values()
     )  # fmt: skip
 
 
 def _bisection(
-    file: Path, change: Change, names: Sequence[str], measured: set[str], traces: Sequence[str], commits: Sequence[str]
+    file: Path, change: Change, names: Sequence[str], measured: set[str], traces: Sequence[str], commits: Sequence[str],
+    shallow: bool,
 ) -> str:  # fmt: skip
     lines = [f"{'; '.join(names)}: {change.because}"]
     bad = change.commits_between[-1] if change.commits_between else change.after.commit
@@ -150,6 +180,9 @@ def _bisection(
         lines += [f"    git checkout {commit}, record the trace again, {command}" for commit in order]
     elif bad in commits and change.before.commit in commits:
         lines.append(f"  no commit is left between them: it is {bad}")
+    elif shallow:
+        lines.append("  git has only the newest commits here, and not both of these: check out with fetch-depth: 0, or"
+                     " git fetch --unshallow, and ask again")  # fmt: skip
     else:
         lines.append(f"  git does not have both here: try what lies between, each with {command}")
     return "\n".join(visible_line(line) for line in lines)

@@ -7,17 +7,22 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import msgspec
 
 from app import __version__
 from app.history.from_report import RunContext
 
 COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA")
-BRANCH = ("GITHUB_HEAD_REF", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
+BRANCH = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
 BASE = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
-"""GitHub's variables and GitLab's, the ones of a pull or merge request first."""
+"""GitHub's variables and GitLab's."""
+PULL = re.compile(r"refs/pull/(\d+)/\w+")
+MAX_EVENT_BYTES = 32 * 2**20
 
 MAX_COMMITS = 5000
 GIT_SECONDS = 20
@@ -47,9 +52,12 @@ def run_context(
     arguments: argparse.Namespace, history: Path, environment: Mapping[str, str] = os.environ
 ) -> RunContext:
     """Of this run. history: the file, whose own change does not make the working tree dirty."""
-    commit = arguments.commit or _first(environment, COMMIT) or git("rev-parse", "HEAD")
-    branch = arguments.branch or _first(environment, BRANCH) or git("rev-parse", "--abbrev-ref", "HEAD")
-    is_here = bool(commit) and commit == git("rev-parse", "HEAD")
+    here, request = git("rev-parse", "HEAD"), request_of(environment)
+    commit = arguments.commit or request.commit or _first(environment, COMMIT) or here
+    branch = arguments.branch or request.branch or _first(environment, BRANCH)
+    branch = branch or git("rev-parse", "--abbrev-ref", "HEAD")
+    is_here = bool(commit) and commit == here
+    merged = bool(commit) and commit == git("rev-parse", "--verify", "--quiet", "HEAD^2")
     return RunContext(
         at=datetime.now(UTC).isoformat(),
         commit=commit,
@@ -58,9 +66,55 @@ def run_context(
         software={**installed_software(), **dict(arguments.software)},
         method=arguments.method,
         parents=tuple(git("log", "-1", "--format=%P").split()) if is_here else (),
-        dirty=is_here and _is_dirty(history),
-        commits=commits_of("HEAD"),
+        dirty=(is_here or merged) and _is_dirty(history),
+        commits=(*commits_of("HEAD^1"), *commits_of("HEAD^2", "^HEAD^1")) if merged else commits_of("HEAD"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A pull or merge request by its number: a fork's branch may have any name. commit: its newest, not the merge."""
+
+    branch: str = ""
+    commit: str = ""
+
+
+def request_of(environment: Mapping[str, str]) -> Request:
+    """That a CI's variables say a run is of, and GitHub's event file."""
+    if number := environment.get("CI_MERGE_REQUEST_IID"):
+        return Request(f"merge-request/{number}", environment.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", ""))
+    if not (head := environment.get("GITHUB_HEAD_REF")):
+        return Request()
+    event = _pull_request(environment.get("GITHUB_EVENT_PATH", ""))
+    named = PULL.fullmatch(environment.get("GITHUB_REF", ""))
+    return Request(f"pull/{named[1] if named else event.number or head}", event.head.sha)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    sha: str = ""
+
+
+class _PullRequest(msgspec.Struct, frozen=True):
+    number: int = 0
+    head: _Head = _Head()
+
+
+class _Event(msgspec.Struct, frozen=True):
+    pull_request: _PullRequest = _PullRequest()
+
+
+def _pull_request(event: str) -> _PullRequest:
+    """As the file of a GitHub event has it; empty where it has none."""
+    try:
+        with open(event, "rb") as file:
+            return msgspec.json.decode(file.read(MAX_EVENT_BYTES), type=_Event).pull_request
+    except (OSError, msgspec.DecodeError):
+        return _PullRequest()
+
+
+def is_shallow() -> bool:
+    """Whether git has only the newest commits here."""
+    return git("rev-parse", "--is-shallow-repository") == "true"
 
 
 def installed_software() -> dict[str, str]:

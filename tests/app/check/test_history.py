@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from app.check.config import Config, ConfigError, from_mapping
+from app.check.config import Config, ConfigError, from_mapping, read_toml
+from app.check.contracts.judge import JudgedContract, judge_contract
+from app.check.contracts.lock import Lock
+from app.check.contracts.model import Answer, Asked
 from app.check.formats import FORMATS
-from app.check.history import Past
+from app.check.history import Past, runs_of
 from app.check.judge import judge
 from app.check.subject import Subject
-from app.history.from_report import RunContext, entry_from
+from app.history.from_report import RunContext, entries_from
 from app.history.model import Entry
 from tests.app.check.subjects import region, trace
 from tests.app.check.validators import VALIDATORS
@@ -31,7 +34,7 @@ def context(number: int, **more: Any) -> RunContext:
 
 def earlier(count: int = 20) -> tuple[Entry, ...]:
     runs = [trace(region("chain", time_us_per_step=us / 10), step_us=us) for us in noisy([10_000.0] * count)]
-    return tuple(entry_from(judge(config(), [run]), context(number)) for number, run in enumerate(runs))
+    return tuple(entry for n, run in enumerate(runs) for entry in entries_from(judge(config(), [run]), context(n)))
 
 
 def report(subject: Subject, past: Past | None, **options: Any) -> Any:
@@ -87,7 +90,79 @@ def test_min_runs_and_confidence_decide() -> None:
 
 def test_the_run_that_is_judged_is_the_run_that_is_kept() -> None:
     past = Past(earlier(), context(20))
-    assert entry_from(report(SLOWER, past), past.run).environment == past.entries[0].environment
+    (entry,) = entries_from(report(SLOWER, past), past.run)
+    assert entry.environment == past.entries[0].environment
+    assert (entry,) == tuple(runs_of("nightly", [SLOWER], [], past.run))
+
+
+def test_a_new_region_among_others_that_were_judged_does_not_make_the_check_unmeasured() -> None:
+    subject = trace(region("chain"), region("new"), step_us=10_000.0)
+    made = report(subject, Past(earlier(), context(20)))
+    assert (made["outcome"], made["unmeasured"]) == ("passed", [])
+    alone = report(subject, Past(earlier(), context(20)), region="new")
+    assert [(u["region"], u["reason"]) for u in alone["unmeasured"]] == [
+        ("new", "region time: the history has no run of it yet")
+    ]
+
+
+KEPT = """
+[check]
+name = "nightly"
+[assertions]
+history = "error"
+[[contracts]]
+name = "norm"
+region = "norm.txt"
+max_kernels = 9
+"""
+
+
+def counted(kernels: int, *more: str, torch: str = "2.13.0", device: str = "H200") -> JudgedContract:
+    (contract,) = CONTRACTS.contracts
+    answers = tuple(
+        Answer(of, "", device, "default", False, torch, "3.7", kernels, 100, 100) for of in ("norm.txt", *more)
+    )  # fmt: skip
+    return judge_contract(Asked(contract, answers, torch, "3.7"), Lock())
+
+
+CONTRACTS = read_toml(KEPT, "kept.toml", runs_kernels=True)
+
+
+def with_contracts(now: JudgedContract, runs: int = 6, subjects: tuple[Subject, ...] = ()) -> Any:
+    entries = [
+        e for n in range(runs)
+        for e in entries_from(judge(CONTRACTS, [], contracts=[counted(2)]), context(n))
+    ]  # fmt: skip
+    return judge(CONTRACTS, subjects, contracts=[now], past=Past(tuple(entries), context(runs)))
+
+
+def test_contracts_without_a_trace_are_judged() -> None:
+    made = with_contracts(counted(3))
+    (finding,) = made["errors"]
+    assert (finding["subject"], finding["region"], finding["time_us_per_step"]) == ("norm", "norm.txt", None)
+    assert finding["message"].startswith("Regression: norm.txt, kernels 50.0% more from c006 on, after c005")
+    assert with_contracts(counted(2))["outcome"] == "passed"
+    assert with_contracts(counted(2), runs=0)["outcome"] == "unmeasured"
+    assert with_contracts(counted(2, "other.txt"))["outcome"] == "passed"  # a new one among others
+
+
+def test_another_torch_of_a_contract_is_no_regression_of_the_commit() -> None:
+    made = with_contracts(counted(3, torch="2.14.0"))
+    assert (made["errors"], made["outcome"]) == ([], "passed")
+    assert (
+        "Software: norm.txt, kernels 50.0% more with torch 2.14.0 instead of 2.13.0" in made["warnings"][0]["message"]
+    )
+    assert with_contracts(counted(3, device="A100"))["warnings"][0]["message"].startswith("Hardware: norm.txt")
+
+
+def test_the_runners_gpu_is_no_cause_of_a_contracts_count() -> None:
+    made = with_contracts(counted(3), subjects=(trace(device="NVIDIA A100"),))
+    assert [f["message"].split(":")[0] for f in made["errors"]] == ["Regression"]
+
+
+def test_a_history_of_nothing_that_it_could_keep_says_so() -> None:
+    (unmeasured,) = judge(config(), [], past=Past((), context(0)))["unmeasured"]
+    assert unmeasured["reason"] == "nothing was measured that a history could keep"
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

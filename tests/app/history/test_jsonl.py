@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,3 +125,19 @@ def test_an_id_is_of_what_was_measured() -> None:
     assert entry_id(one) != entry_id(replace(one, commit="other"))
     assert entry_id(one) != entry_id(replace(one, environment=H100))
     assert len(entry_id(one)) == 32
+
+
+def test_a_pipe_a_link_and_a_large_file_are_no_history(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept\n")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "link.jsonl").symlink_to(victim)
+    with (tmp_path / "large.jsonl").open("wb") as file:
+        file.truncate(64_000_001)
+    for name, problem in (("pipe", "no regular file"), ("link", "a symbolic link"), ("large", "larger than 64 MB")):
+        path = tmp_path / f"{name}.jsonl"
+        with pytest.raises(OSError, match=problem):
+            read(path)
+        with pytest.raises(OSError, match=problem):
+            append(path, [run(0, 1.0)])
+    assert victim.read_text() == "kept\n"

@@ -18,7 +18,8 @@ from tests.conftest import ROOT
 
 TRACE = str(ROOT / "app" / "examples" / "handrolled_blocks.json.gz")
 CI_VARIABLES = (
-    "GITHUB_SHA", "GITHUB_HEAD_REF", "GITHUB_REF_NAME", "GITHUB_BASE_REF", "CI_COMMIT_SHA", "CI_COMMIT_REF_NAME",
+    "GITHUB_EVENT_PATH", "GITHUB_REF", "CI_MERGE_REQUEST_IID", "GITHUB_SHA", "GITHUB_HEAD_REF", "GITHUB_REF_NAME",
+    "GITHUB_BASE_REF", "CI_COMMIT_SHA", "CI_COMMIT_REF_NAME", "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA",
     "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME",
 )  # fmt: skip
 
@@ -68,12 +69,23 @@ def test_a_run_is_of_the_commit_that_git_has_out(repository: Path) -> None:
     [
         ({"GITHUB_SHA": "a", "GITHUB_REF_NAME": "main", "GITHUB_BASE_REF": ""}, ("a", "main", "")),
         (
-            {"GITHUB_SHA": "a", "GITHUB_REF_NAME": "7/merge", "GITHUB_HEAD_REF": "fix", "GITHUB_BASE_REF": "main"},
-            ("a", "fix", "main"),
+            {
+                "GITHUB_SHA": "a",
+                "GITHUB_REF": "refs/pull/7/merge",
+                "GITHUB_HEAD_REF": "main",
+                "GITHUB_BASE_REF": "main",
+            },
+            ("a", "pull/7", "main"),
         ),
         (
-            {"CI_COMMIT_SHA": "b", "CI_COMMIT_REF_NAME": "fix", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"},
-            ("b", "fix", "main"),
+            {
+                "CI_COMMIT_SHA": "b",
+                "CI_COMMIT_REF_NAME": "main",
+                "CI_MERGE_REQUEST_IID": "7",
+                "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "main",
+                "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
+            },
+            ("b", "merge-request/7", "main"),
         ),
     ],
 )
@@ -167,9 +179,9 @@ def test_a_check_adds_its_run_and_says_that_the_history_is_short(
     (repository / "tritonworthy.toml").write_text('[assertions]\nhistory = "warn"\n')
     assert cli.main(["check", TRACE, "--history", "h.jsonl", "--append"]) == 0
     assert "the history has no run of it yet" in capsys.readouterr().out
-    (entry,) = read(repository / "h.jsonl").entries
-    assert (entry.commit, entry.environment.device) == (git("rev-parse", "HEAD"), "NVIDIA H200")
-    assert entry.measures[0].metric == "step time"
+    entries = read(repository / "h.jsonl").entries
+    assert {(e.commit, e.environment.device) for e in entries} == {(git("rev-parse", "HEAD"), "NVIDIA H200")}
+    assert {m.metric for e in entries for m in e.measures} == {"step time", "region time"}
 
 
 def test_a_trace_that_is_judged_again_is_no_second_run(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +190,10 @@ def test_a_trace_that_is_judged_again_is_no_second_run(repository: Path, capsys:
         assert cli.main([*check, "aaa"]) == 0
     assert "h.jsonl: nothing was added: it has this measurement of this commit already" in capsys.readouterr().err
     assert cli.main([*check, "bbb"]) == 0
-    assert [entry.commit for entry in read(repository / "h.jsonl").entries] == ["aaa", "bbb"]
+    assert {entry.commit for entry in read(repository / "h.jsonl").entries} == {"aaa", "bbb"}
+    assert len({entry.id for entry in read(repository / "h.jsonl").entries}) == len(
+        read(repository / "h.jsonl").entries
+    )
 
 
 def test_a_commit_that_is_none_is_not_added_and_the_check_is_judged(
@@ -187,3 +202,83 @@ def test_a_commit_that_is_none_is_not_added_and_the_check_is_judged(
     assert cli.main(["check", TRACE, "--history", "h.jsonl", "--append", "--commit", "a; sh #"]) == 0
     assert "nothing was added: a commit has letters, digits" in capsys.readouterr().err
     assert read(repository / "h.jsonl").entries == ()
+
+
+def test_a_pull_request_is_of_its_own_commit_and_not_of_the_merge(repository: Path) -> None:
+    git("checkout", "-q", "-b", "fix")
+    git("commit", "-q", "--allow-empty", "-m", "head")
+    head = git("rev-parse", "HEAD")
+    git("checkout", "-q", "main")
+    git("commit", "-q", "--allow-empty", "-m", "base")
+    base = git("rev-parse", "HEAD")
+    git("merge", "-q", "--no-ff", "fix", "-m", "merge")
+    (repository / "event.json").write_text(
+        json.dumps({"number": 7, "pull_request": {"number": 7, "head": {"sha": head}}})
+    )
+    variables = {
+        "GITHUB_SHA": git("rev-parse", "HEAD"), "GITHUB_HEAD_REF": "main", "GITHUB_BASE_REF": "main",
+        "GITHUB_EVENT_PATH": str(repository / "event.json"),
+    }  # fmt: skip
+    context = run_context(options(), repository / "h", variables)
+    assert (context.commit, context.branch) == (head, "pull/7")
+    assert context.commits[-2:] == (base, head)
+    assert not context.dirty
+
+
+def test_a_pull_request_is_bisected_with_the_runs_of_its_base(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    (repository / "c.toml").write_text('[check]\nname = "nightly"\n')
+    append(repository / "h.jsonl", [run(n, time) for n, time in enumerate(noisy([1000.0] * 20))])
+    append(repository / "h.jsonl", [run(20, 1060.0, branch="pull/7")])
+    check = ["check", "--bisect", "--history", "h.jsonl", "--config", "c.toml", "--branch", "pull/7"]
+    assert cli.main([*check, "--base-branch", "main"]) == 0
+    assert "last good c019, first bad c020" in capsys.readouterr().out
+
+
+def test_bisection_in_a_shallow_clone_says_how_to_get_the_commits(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    git("commit", "-q", "--allow-empty", "-m", "second")
+    git("clone", "-q", "--depth", "1", f"file://{repository}", "shallow")
+    monkeypatch.chdir(repository / "shallow")
+    history_of(Path("h.jsonl"), [f"c{n:03}" for n in range(30)], 20)
+    Path("c.toml").write_text('[check]\nname = "nightly"\n')
+    assert cli.main(["check", "--bisect", "--history", "h.jsonl", "--config", "c.toml"]) == 0
+    assert "check out with fetch-depth: 0" in capsys.readouterr().out
+
+
+def test_a_history_that_cannot_be_written_costs_no_report(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    words = ["check", TRACE, "--append", "--format", "json", "--out", "reports"]
+    assert cli.main([*words, "--history", "/proc/h.jsonl"]) == 2  # not there, and nobody can make it
+    assert (repository / "reports" / "check.json").exists()
+    assert "the run cannot be added to the history: /proc/h.jsonl: No such file" in capsys.readouterr().err
+
+
+def test_counts_are_whole_and_without_a_confidence(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    append(repository / "h.jsonl", [run(n, 3.0 if n == 2 else 1.0, unit="kernels") for n in range(3)])
+    assert cli.main(["history", "h.jsonl"]) == 0
+    text = capsys.readouterr().out
+    assert "3 runs, now 3 kernels\n" in text
+    assert text.endswith("in the same environment (3 kernels instead of 1)\n")
+
+
+def test_changes_of_a_working_tree_are_told_as_that(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [run(n, 1.0 + n, unit="kernels", commit="ba91", dirty=n > 0) for n in range(3)]
+    append(repository / "h.jsonl", runs)
+    assert cli.main(["history", "h.jsonl"]) == 0
+    text = capsys.readouterr().out
+    assert "100.0% more in the same environment: ba91 has changes that were not committed (2 kernels" in text
+    assert "changes to ba91 that were not committed may have become others (3 kernels instead of 2)" in text
+
+
+def test_a_run_outside_of_the_band_that_is_not_told_is_no_lack_of_change(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    append(repository / "h.jsonl", [run(n, time) for n, time in enumerate([*noisy([1000.0] * 20), 1010.0])])
+    assert cli.main(["history", "h.jsonl"]) == 0
+    text = capsys.readouterr().out
+    assert "this run lies outside of the band; one run, or a few after an outlier, are not told yet" in text
+    assert "no change beyond" not in text
