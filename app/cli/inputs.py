@@ -42,10 +42,10 @@ def is_trace(path: Path) -> bool:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     from profiler.trace.read.formats.kinds import SQLITE
-    from profiler.trace.read.formats.unzstd import ZSTD
+    from profiler.trace.read.formats.unzstd import is_zstd
     from profiler.trace.read.members import is_zip
 
-    return head.startswith((b"{", b"[", b"\x1f", ZSTD, SQLITE)) or is_zip(path)
+    return head.startswith((b"{", b"[", b"\x1f", SQLITE)) or is_zstd(head) or is_zip(path)
 
 
 @contextmanager

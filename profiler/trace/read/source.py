@@ -12,10 +12,10 @@ from profiler.trace.errors import Damage, TraceError
 from profiler.trace.read.archive import Member, is_tar
 from profiler.trace.read.formats.kinds import SQLITE
 from profiler.trace.read.formats.unzip import Unzip
-from profiler.trace.read.formats.unzstd import ZSTD, Unzstd
+from profiler.trace.read.formats.unzstd import ZSTD, Unzstd, is_zstd
 from profiler.trace.read.gunzip import GZIP, Gunzip
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
-from profiler.trace.read.members import ZIP
+from profiler.trace.read.members import ZIP, ZIPS
 
 __all__ = ["Limits", "OnRead", "Reader", "Source", "foreign"]
 
@@ -95,14 +95,15 @@ class Source:
                 )
             self._on_disk = file
             self._layers: list[_File | Gunzip | Unzstd | Member | Unzip] = [file]
-            if file.head.startswith(ZIP):
+            if file.head.startswith(ZIPS):
                 self._layers.append(Unzip(file.whole()))
             # trace.json.gz, trace.tar.gz, and a .json.gz in a .tar or .zip: at most packed, tar, packed.
             for _ in range(3):
                 top = self._layers[-1]
-                if top.head.startswith((GZIP, ZSTD)) and not isinstance(top, Gunzip | Unzstd):
+                is_gzip = top.head.startswith(GZIP)
+                if (is_gzip or is_zstd(top.head)) and not isinstance(top, Gunzip | Unzstd):
                     # packed in packed is no trace: only an archive between them makes it one
-                    self._layers.append(Gunzip(top) if top.head.startswith(GZIP) else Unzstd(top))
+                    self._layers.append(Gunzip(top) if is_gzip else Unzstd(top))
                 elif is_tar(top.head) and not any(isinstance(layer, Member | Unzip) for layer in self._layers):
                     self._layers.append(Member(top))
         except BaseException:
