@@ -21,7 +21,7 @@ from isal import igzip, isal_zlib
 
 from profiler.trace.errors import TraceError
 from profiler.trace.read.archive import BLANKS, TRACES, is_tar, may_be_trace
-from profiler.trace.read.formats.kinds import SQLITE, is_rocprofv3
+from profiler.trace.read.formats.kinds import BINARY_LOOK_BYTES, SQLITE, is_binary, is_rocprofv3
 from profiler.trace.read.formats.unzstd import ZSTD, Unzstd, is_zstd
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
@@ -71,6 +71,13 @@ def is_zip(path: Path) -> bool:
     """By its first bytes."""
     with path.open("rb") as file:
         return file.read(len(ZIP)).startswith(ZIPS)
+
+
+def is_no_text(path: Path) -> bool:
+    """Whether a file is no region's text, but what a trace may be or another binary file: by its first bytes."""
+    with path.open("rb") as file:
+        head = file.read(BINARY_LOOK_BYTES)
+    return may_be_trace(head) or head.startswith(ZIPS) or is_binary(head)
 
 
 def traces_in(

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from profiler.trace.errors import Damage, TraceError
 from profiler.trace.read.archive import Member, is_tar
-from profiler.trace.read.formats.kinds import SQLITE
+from profiler.trace.read.formats.kinds import SQLITE, is_binary
 from profiler.trace.read.formats.unzip import Unzip
 from profiler.trace.read.formats.unzstd import ZSTD, Unzstd, is_zstd
 from profiler.trace.read.gunzip import GZIP, Gunzip
@@ -30,6 +30,11 @@ _FOREIGN = (
     (SQLITE, "an SQLite database", "Give an execution trace or a trace of torch.profiler here."),
     (b"\x80\x02", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
     (b"\x80\x04", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
+)
+
+BINARY_REMEDY = (
+    "If it is a report of nsys (.nsys-rep, .qdrep), export it: nsys export --type sqlite FILE. Of torch.profiler give "
+    "what export_chrome_trace() wrote, of rocprofv3 what --output-format json did."
 )
 
 
@@ -175,4 +180,4 @@ def foreign(head: bytes) -> tuple[str, str] | None:
     for magic, what, remedy in _FOREIGN:
         if head.startswith(magic):
             return what, remedy
-    return None
+    return ("neither JSON nor a database, but another binary file", BINARY_REMEDY) if is_binary(head) else None

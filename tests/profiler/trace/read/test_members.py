@@ -244,7 +244,7 @@ def test_names_in_a_zip_that_are_no_names_are_no_fault_of_ours(tmp_path: Path) -
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_files_that_are_called_like_traces_cost_no_more_than_those_that_may_be(tmp_path: Path, packed: bool) -> None:
-    """One begins as JSON and goes on in blanks: 300 MB in all, of which little is unpacked to see that none is a trace."""
+    """One begins as JSON and goes on in blanks: 300 MB in all, of which little is unpacked to see that none is one."""
     blanks = b"{" + b" " * CHUNK_BYTES
     path = written(tmp_path, zipped(dict.fromkeys(map("{}.json".format, range(600)), blanks)))
     if packed:
