@@ -153,7 +153,7 @@ def _unpacked_head(first: bytes) -> bytes | None:
     """What a file begins with, unpacked where it is packed; None where that fails."""
     try:
         if first.startswith(GZIP):
-            return cast("bytes", isal_zlib.decompressobj(wbits=31).decompress(first, CHUNK_BYTES))
+            return isal_zlib.decompressobj(wbits=31).decompress(first, CHUNK_BYTES)
         return Unzstd(_Once(first)).head if is_zstd(first) else first
     except (_IsalError, TraceError):
         return None
