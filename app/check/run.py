@@ -36,6 +36,7 @@ from profiler.child.limits import Limits
 from profiler.hardware import find_device
 from profiler.region.model import RegionError
 from profiler.trace.errors import TraceError
+from profiler.trace.read.members import is_no_text
 
 log = logging.getLogger("tritonworthy.check")
 
@@ -56,11 +57,8 @@ TRACE_SUFFIXES = (".json", ".gz")
 
 
 def is_trace(path: Path) -> bool:
-    """By name, or by its first byte: a region's text begins with a letter or a comment. OSError."""
-    if path.suffix.lower() in TRACE_SUFFIXES:
-        return True
-    with path.open("rb") as file:
-        return file.read(64).lstrip()[:1] in (b"{", b"[", b"\x1f")
+    """By name, or by its first bytes: a region's text begins with a letter or a comment. OSError."""
+    return path.suffix.lower() in TRACE_SUFFIXES or is_no_text(path)
 
 
 def check(

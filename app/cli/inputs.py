@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from app.trace_report.ranks import RankReports
     from app.trace_report.report import Whole
 
-TRACE_SUFFIXES = (".json", ".gz", ".zst", ".sqlite", ".tar", ".tgz", ".zip")
+TRACE_SUFFIXES = (".json", ".gz", ".zst", ".sqlite", ".tar", ".tgz", ".zip", ".nsys-rep", ".qdrep")
+"""The last two are reports of nsys, whose reader says how they are exported."""
 
 
 class InputError(Exception):
@@ -33,19 +34,15 @@ def check_device(name: str | None) -> str | None:
 
 
 def is_trace(path: Path) -> bool:
-    """By name, or by its first byte: a region's text begins with a letter or a comment."""
+    """By name, or by its first bytes: a region's text begins with a letter or a comment."""
     if path.suffix.lower() in TRACE_SUFFIXES:
         return True
+    from profiler.trace.read.members import is_no_text
+
     try:
-        with path.open("rb") as file:
-            head = file.read(64).lstrip()
+        return is_no_text(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    from profiler.trace.read.formats.kinds import SQLITE
-    from profiler.trace.read.formats.unzstd import ZSTD
-    from profiler.trace.read.members import is_zip
-
-    return head.startswith((b"{", b"[", b"\x1f", ZSTD, SQLITE)) or is_zip(path)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from app.settings import Settings
 from app.storage.damage import removal_error
 from app.storage.database import new_id
 from profiler.trace.errors import TraceError
-from profiler.trace.read.formats.unzstd import ZSTD
+from profiler.trace.read.formats.unzstd import is_zstd
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import RATIO_FLOOR_BYTES, Limits
 from profiler.trace.read.members import is_archive, is_zip, traces_in
@@ -38,6 +38,9 @@ COMPANIONS = ("beside", "execution_trace")
 TEXT_FIELDS = ("group", "beside")
 NAMES = {"companion": "beside"}
 """What a field is called outside -> here and in what is stored; `beside`, its old name, is taken as well."""
+
+TEXT_FILES = ("config",)
+"""Fields of files that are neither traces nor tell more about one."""
 
 FIELD_BYTES = 400
 
@@ -93,11 +96,11 @@ def display_name(name: str | None) -> str:
 
 
 class _File:
-    """The file that grows: counts, hashes, and stops at the limits. is_trace: a program is refused as it comes."""
+    """The file that grows: counts, hashes, and stops at the limits. may_be_program: it is refused as it comes if so."""
 
-    def __init__(self, path: Path, settings: Settings, is_trace: bool = False) -> None:
+    def __init__(self, path: Path, settings: Settings, may_be_program: bool = False) -> None:
         self.path = path
-        self.is_trace = is_trace
+        self.may_be_program = may_be_program
         self.settings = settings
         self.digest = hashlib.sha256()
         self.size = 0
@@ -112,7 +115,7 @@ class _File:
         self.size += len(data)
         if len(self.head) < HEAD_BYTES:
             self.head += data[: HEAD_BYTES - len(self.head)]
-            if self.is_trace and len(self.head) == HEAD_BYTES:
+            if self.may_be_program and len(self.head) == HEAD_BYTES:
                 refuse_by_head(self.head)
         if self.size > self.settings.max_upload_bytes:
             raise _too_large(self.settings)
@@ -139,7 +142,7 @@ class _File:
 
 def _refuse_bomb(file: _File) -> None:
     """Problem 413 for a small packed file that unpacks to what no trace does; nothing else is judged here."""
-    if file.size > LOOK_BYTES or not file.head.startswith((GZIP, ZSTD)):
+    if file.size > LOOK_BYTES or not (file.head.startswith(GZIP) or is_zstd(file.head)):
         return
     given = 0
     try:
@@ -298,7 +301,7 @@ class _Taken:
             place = self.path.with_name(new_id()) if seen or self.first else self.path
         if len(self.files) == MAX_FILES:
             raise Problem(422, "too-many-files", "", f"At most {MAX_FILES} files in one upload, please.")
-        file = _File(place, self.settings, is_trace=part.field == TRACE_FIELD)
+        file = _File(place, self.settings, may_be_program=part.field not in TEXT_FILES)
         self.files.append((part, file))
         return file
 
@@ -309,7 +312,7 @@ class _Taken:
         for part, file in tuple(self.files):
             file.close()
             _refuse_bomb(file)
-            if file.is_trace:
+            if file.may_be_program:
                 refuse_program(file.path)
             if file.size == 0 and not part.filename:
                 file.drop()

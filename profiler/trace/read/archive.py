@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from profiler.trace.errors import TraceError
 from profiler.trace.read.formats.kinds import SQLITE
-from profiler.trace.read.formats.unzstd import ZSTD
+from profiler.trace.read.formats.unzstd import is_zstd
 from profiler.trace.read.gunzip import GZIP, Compressed
 
 _BLOCK = 512
 _REGULAR = (b"0", b"\0", b"7")
 TRACES = (".json", ".json.gz", ".json.zst", ".sqlite", ".sqlite.gz", ".sqlite.zst")
 """How the names of files end that may be traces inside an archive."""
-_BEGINNINGS = (b"{", b"[", GZIP, ZSTD, SQLITE)
+_BEGINNINGS = (b"{", b"[", GZIP, SQLITE)
+BLANKS = b"\xef\xbb\xbf \t\r\n"
+
+
+def may_be_trace(head: bytes) -> bool:
+    """By the first bytes of a file: of JSON, a database, or what is packed."""
+    return is_zstd(head) or head.lstrip(BLANKS).startswith(_BEGINNINGS)
 
 
 def is_tar(head: bytes) -> bool:
@@ -104,9 +110,7 @@ class Member:
             return True
         while not self._text and self._more():
             pass
-        return (
-            len(name) >= 100 and size > 0 and self._text.lstrip(b" \t\r\n").startswith((b"{", b"[", GZIP, ZSTD, SQLITE))
-        )
+        return len(name) >= 100 and size > 0 and may_be_trace(self._text)
 
     def _take(self, count: int) -> bytes:
         while len(self._text) < count and self._more():

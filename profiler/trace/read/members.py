@@ -20,15 +20,21 @@ from typing import IO, Protocol, cast
 from isal import igzip, isal_zlib
 
 from profiler.trace.errors import TraceError
-from profiler.trace.read.archive import TRACES, is_tar
-from profiler.trace.read.formats.kinds import SQLITE, is_rocprofv3
-from profiler.trace.read.formats.unzstd import ZSTD, Unzstd
+from profiler.trace.read.archive import BLANKS, TRACES, is_tar, may_be_trace
+from profiler.trace.read.formats.kinds import BINARY_LOOK_BYTES, SQLITE, is_binary, is_rocprofv3
+from profiler.trace.read.formats.unzstd import ZSTD, Unzstd, is_zstd
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
 from profiler.trace.read.tape import files_on
 
 ZIP = b"PK\x03\x04"
+ZIPS = (ZIP, b"PK\x05\x06")
+"""How a zip begins: the second one holds nothing."""
 MAX_TRACES = 64
+MOST_STRAY_BYTES = MAX_TRACES * CHUNK_BYTES
+"""Unpacked to see that files of an archive, which are called like traces, are none."""
+FIRST_BYTES = 64
+"""Read of each such file before more is."""
 MOST_SCANNED = 10_000
 """Files of a zip whose names are looked at."""
 _NO_TRACES = (".et.json", ".et.json.gz", ".et.json.zst")
@@ -41,7 +47,6 @@ BROKEN = (
 whose names are not UTF-8, or empty, ValueError and IndexError as well."""
 
 _PACKINGS = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA"}
-_BLANKS = b"\xef\xbb\xbf \t\r\n"
 _KEYS = (b'"traceEvents"', b'"deviceProperties"')
 """One of them is in the first chunk of every trace that torch.profiler writes: the second stands before the events."""
 
@@ -54,9 +59,9 @@ def is_archive(path: Path) -> bool:
     """Whether a file is a tar, packed with gzip, zstd or not, or a zip, by its first bytes."""
     with path.open("rb") as file:
         head = file.read(CHUNK_BYTES)
-    if head.startswith(ZIP):
+    if head.startswith(ZIPS):
         return True
-    if head.startswith((GZIP, ZSTD)):
+    if head.startswith(GZIP) or is_zstd(head):
         with suppress(*BROKEN, TraceError), _unpacked(path) as unpacked:
             head = unpacked.read(tarfile.BLOCKSIZE)
     return is_tar(head)
@@ -65,7 +70,14 @@ def is_archive(path: Path) -> bool:
 def is_zip(path: Path) -> bool:
     """By its first bytes."""
     with path.open("rb") as file:
-        return file.read(len(ZIP)) == ZIP
+        return file.read(len(ZIP)).startswith(ZIPS)
+
+
+def is_no_text(path: Path) -> bool:
+    """Whether a file is no region's text, but what a trace may be or another binary file: by its first bytes."""
+    with path.open("rb") as file:
+        head = file.read(BINARY_LOOK_BYTES)
+    return may_be_trace(head) or head.startswith(ZIPS) or is_binary(head)
 
 
 def traces_in(
@@ -77,7 +89,7 @@ def traces_in(
     these, such as config.json. Raises TraceError where the archive breaks off or cannot be unpacked, has more than
     MAX_TRACES, or more bytes than a trace may have.
     """
-    size = path.stat().st_size
+    size, strayed = path.stat().st_size, Strays()
     members = _zipped(path) if is_zip(path) else _taped(path, limits)
     total = taken = 0
     try:
@@ -85,8 +97,10 @@ def traces_in(
 
             def chunks(content: _Content = content, whole: int = taken) -> Iterator[bytes]:
                 nonlocal total
+                count = FIRST_BYTES
                 try:
-                    while data := content.read(CHUNK_BYTES):
+                    while data := content.read(count):
+                        count = CHUNK_BYTES
                         total += len(data)
                         _check(total, size, limits)
                         yield data
@@ -95,7 +109,9 @@ def traces_in(
 
             rest = chunks()
             first = next(rest, b"")
-            if not begins_as_trace(first):
+            if may_be_trace(first):
+                first += next(rest, b"")
+            if not strayed.is_trace(first):
                 if strays is not None:
                     strays.append(name)
                 continue
@@ -109,21 +125,44 @@ def traces_in(
         raise breaks_off(taken, error) from error
 
 
-def begins_as_trace(first: bytes) -> bool:
-    """By the first bytes of a file, which may be packed. What cannot be unpacked counts: its reader says so."""
-    if first.startswith(GZIP):
-        try:
-            first = isal_zlib.decompressobj(wbits=31).decompress(first, CHUNK_BYTES)
-        except _IsalError:
+class Strays:
+    """Tells the traces of an archive from other files that are called like them, of which only so much is unpacked."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def is_trace(self, first: bytes) -> bool:
+        """By the first bytes of a file, which may be packed. What cannot be unpacked counts: its reader says so.
+
+        Raises TraceError where too much was unpacked in vain.
+        """
+        unpacked = _unpacked_head(first)
+        if unpacked is None or _begins_as_trace(unpacked):
             return True
-    elif first.startswith(ZSTD):
-        try:
-            first = Unzstd(_Once(first)).head
-        except TraceError:
-            return True
+        self._bytes += len(unpacked) if unpacked is first else len(first) + len(unpacked)
+        if self._bytes > MOST_STRAY_BYTES:
+            raise TraceError(
+                "trace-too-large",
+                "The archive holds many files that are called like traces and are none.",
+                "Give the traces alone.",
+            )
+        return False
+
+
+def _unpacked_head(first: bytes) -> bytes | None:
+    """What a file begins with, unpacked where it is packed; None where that fails."""
+    try:
+        if first.startswith(GZIP):
+            return isal_zlib.decompressobj(wbits=31).decompress(first, CHUNK_BYTES)
+        return Unzstd(_Once(first)).head if is_zstd(first) else first
+    except (_IsalError, TraceError):
+        return None
+
+
+def _begins_as_trace(first: bytes) -> bool:
     if first.startswith(SQLITE) or is_rocprofv3(first):
         return True
-    return first.lstrip(_BLANKS).startswith(b"[") or any(key in first for key in _KEYS)
+    return first.lstrip(BLANKS).startswith(b"[") or any(key in first for key in _KEYS)
 
 
 class _Once:
@@ -177,7 +216,13 @@ def _zipped(path: Path) -> Iterator[tuple[str, _Content]]:
 
 
 def check_packing(info: zipfile.ZipInfo) -> None:
-    """Raises TraceError for what zipfile unpacks whole, however little is asked for."""
+    """Raises TraceError for what is encrypted, and what zipfile unpacks whole, however little is asked for."""
+    if info.flag_bits & 1:
+        raise TraceError(
+            "trace-not-a-trace",
+            "The archive is encrypted: it opens with a password only.",
+            "Pack it without a password, or give the .json or .json.gz files themselves.",
+        )
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         packing = _PACKINGS.get(info.compress_type, f"method {info.compress_type}")
         raise TraceError(
@@ -199,7 +244,7 @@ def _unpacked(path: Path) -> Iterator[_Content]:
     """A file's bytes, unpacked where it is gzip or zstd."""
     with path.open("rb") as file:
         head = file.read(len(ZSTD))
-        if head == ZSTD:
+        if is_zstd(head):
             file.seek(0)
             yield _Unzstd(file)
             return
@@ -254,7 +299,7 @@ class _Counted:
 
 def _packed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     """The same as gzip; what is packed stays as it is."""
-    if first.startswith((GZIP, ZSTD)):
+    if first.startswith(GZIP) or is_zstd(first):
         yield first
         yield from rest
         return

@@ -25,7 +25,7 @@ from profiler.trace.model import NONE, Ints
 from profiler.trace.read.column import Column
 from profiler.trace.read.columns import Columns, Tables, Thread
 from profiler.trace.read.events import Header
-from profiler.trace.read.formats.unzstd import ZSTD
+from profiler.trace.read.formats.unzstd import ZSTD, is_zstd
 from profiler.trace.read.gunzip import GZIP
 from profiler.trace.read.limits import Limits, check_events
 from profiler.trace.read.segment import MisfitError, Segments
@@ -114,7 +114,8 @@ def pays(path: Path, processes: int | None) -> bool:
     if processes < 2 or not sys.executable:
         return False
     with path.open("rb") as file:
-        packed = file.read(len(ZSTD)).startswith((GZIP, ZSTD))
+        head = file.read(len(ZSTD))
+    packed = head.startswith(GZIP) or is_zstd(head)
     return path.stat().st_size >= (PACKED_BYTES if packed else PLAIN_BYTES)
 
 

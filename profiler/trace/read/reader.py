@@ -14,6 +14,7 @@ from profiler.trace.read.events import Header
 from profiler.trace.read.formats.argument_types import with_argument_types
 from profiler.trace.read.formats.open import open_recording
 from profiler.trace.read.formats.recording import Recording
+from profiler.trace.read.formats.remedies import with_remedies
 from profiler.trace.read.limits import Limits, check_events
 from profiler.trace.read.parallel_reader import pays, read_in_two
 from profiler.trace.read.source import OnRead, Source
@@ -62,7 +63,8 @@ def _of_recording(recording: Recording, limits: Limits, on_read: OnRead | None) 
         check_events(columns.events, limits)
     if on_read is not None:
         on_read(1.0)
-    trace = with_argument_types(assemble(columns, recording.header, recording.dropped, truncated=False))
+    trace = assemble(columns, recording.header, recording.dropped, truncated=False)
+    trace = with_argument_types(with_remedies(trace, recording.tool))
     return replace(trace, notes=by_weight((*trace.notes, *recording.notes)))
 
 

@@ -10,12 +10,12 @@ from typing import Protocol
 
 from profiler.trace.errors import Damage, TraceError
 from profiler.trace.read.archive import Member, is_tar
-from profiler.trace.read.formats.kinds import SQLITE
+from profiler.trace.read.formats.kinds import SQLITE, is_binary
 from profiler.trace.read.formats.unzip import Unzip
-from profiler.trace.read.formats.unzstd import ZSTD, Unzstd
+from profiler.trace.read.formats.unzstd import ZSTD, Unzstd, is_zstd
 from profiler.trace.read.gunzip import GZIP, Gunzip
 from profiler.trace.read.limits import CHUNK_BYTES, RATIO_FLOOR_BYTES, Limits
-from profiler.trace.read.members import ZIP
+from profiler.trace.read.members import ZIP, ZIPS
 
 __all__ = ["Limits", "OnRead", "Reader", "Source", "foreign"]
 
@@ -30,6 +30,11 @@ _FOREIGN = (
     (SQLITE, "an SQLite database", "Give an execution trace or a trace of torch.profiler here."),
     (b"\x80\x02", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
     (b"\x80\x04", "a Python pickle", "Pickles are never opened. Record with torch.profiler and export_chrome_trace."),
+)
+
+BINARY_REMEDY = (
+    "If it is a report of nsys (.nsys-rep, .qdrep), export it: nsys export --type sqlite FILE. Of torch.profiler give "
+    "what export_chrome_trace() wrote, of rocprofv3 what --output-format json did."
 )
 
 
@@ -95,14 +100,15 @@ class Source:
                 )
             self._on_disk = file
             self._layers: list[_File | Gunzip | Unzstd | Member | Unzip] = [file]
-            if file.head.startswith(ZIP):
+            if file.head.startswith(ZIPS):
                 self._layers.append(Unzip(file.whole()))
             # trace.json.gz, trace.tar.gz, and a .json.gz in a .tar or .zip: at most packed, tar, packed.
             for _ in range(3):
                 top = self._layers[-1]
-                if top.head.startswith((GZIP, ZSTD)) and not isinstance(top, Gunzip | Unzstd):
+                is_gzip = top.head.startswith(GZIP)
+                if (is_gzip or is_zstd(top.head)) and not isinstance(top, Gunzip | Unzstd):
                     # packed in packed is no trace: only an archive between them makes it one
-                    self._layers.append(Gunzip(top) if top.head.startswith(GZIP) else Unzstd(top))
+                    self._layers.append(Gunzip(top) if is_gzip else Unzstd(top))
                 elif is_tar(top.head) and not any(isinstance(layer, Member | Unzip) for layer in self._layers):
                     self._layers.append(Member(top))
         except BaseException:
@@ -174,4 +180,4 @@ def foreign(head: bytes) -> tuple[str, str] | None:
     for magic, what, remedy in _FOREIGN:
         if head.startswith(magic):
             return what, remedy
-    return None
+    return ("neither JSON nor a database, but another binary file", BINARY_REMEDY) if is_binary(head) else None

@@ -28,6 +28,9 @@ def test_what_a_file_is_its_bytes_tell(exported: Path, tmp_path: Path) -> None:
         path = tmp_path / f"step{number}"
         path.write_bytes(content)
         assert is_trace(path)
+    for name, content in (("step.nsys-rep", b"no zero in it"), ("program", b"\x7fELF\2\1\1" + bytes(9))):
+        (tmp_path / name).write_bytes(content)
+        assert is_trace(tmp_path / name)
     (tmp_path / "region").write_text("x: f32[8]\nreturn x\n")
     assert not is_trace(tmp_path / "region")
 
@@ -66,3 +69,18 @@ def test_advice_on_an_export_has_the_step_of_its_torch_trace(
         steps.append(json.loads(capsys.readouterr().out))
     assert steps[0]["step_time_us"] == steps[1]["step_time_us"]
     assert steps[0]["step_parts"] == steps[1]["step_parts"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("step.nsys-rep", b"\x0bNVIDIA Nsight" + bytes(2000)), ("step.qdrep", b"report"), ("step", b"rep" + bytes(2000))],
+)
+def test_a_report_that_was_not_exported_says_how_it_is(
+    name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert cli.main(["advise", str(path)]) == 1
+    assert "nsys export --type sqlite" in capsys.readouterr().err
+    assert cli.main(["check", str(path)]) == 2
+    assert "nsys export --type sqlite" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from app.errors import Problem
 from app.requests.programs import HEAD_BYTES, refuse_by_head, refuse_program
 from tests.app.web.conftest import Serving, serving
 from tests.conftest import DATA, ROOT
+from tests.profiler.trace.read.test_members import zipped
 
 TRACES = sorted((DATA / "traces").glob("*.json*"))
 MODULE = b'"""A model."""\n\nimport torch\n\n\ndef make_model():\n    return torch.nn.Linear(8, 8), torch.randn(2, 8)\n'
@@ -36,6 +37,15 @@ PROGRAMS = {
     "config, indented": json.dumps(json.loads(CONFIG), indent=2).encode(),
     "pickle": pickle.dumps(OrderedDict(weight=[0.0]), protocol=2),
     "newest pickle": pickle.dumps({"weight": 1}, protocol=5),
+    "notebook": json.dumps({"cells": [{"cell_type": "code", "source": ["import torch"]}], "nbformat": 4}).encode(),
+    "UTF-16": MODULE.decode().encode("utf-16"),
+    "one statement": b"import torch\nprint(1)\n",
+    "one long statement": b"def make_model():\n" + b"    x = (1, 2)\n" * 9_000,
+    "one statement before a long one": b"import torch\nx = [\n" + b"    1,\n" * 20_000 + b"]\n",
+}
+ZIPS = {
+    "what torch.save writes": zipped({"model/data.pkl": pickle.dumps({}, protocol=2), "model/version": b"3"}),
+    "zip of a module": zipped({"model.py": MODULE, "README.md": b"about"}),
 }
 OTHERS = {
     "empty list": b"[]",
@@ -46,6 +56,9 @@ OTHERS = {
     "deep": b'{"model_type":' + b"[" * 200_000,
     "kernel's name": b'[{"ph": "X", "name": "\nimport torch\ndef f("}]',
     "table": b"ph,ts,dur\n1,2,3\n",
+    "log": b"Traceback:\n  from x\nimport error happened\nclass Foo: x\n",
+    "long log": b"class Foo: x y\n" + b"step took long\n" * 9_000,
+    "trace beside its program": zipped({"train.py": MODULE, "trace.json": b'{"traceEvents": []}'}),
     "elf": b"\x7fELF\nimport os\n\0",
     "region": (ROOT / "app" / "examples" / "rms_norm_by_hand.txt").read_bytes(),
 }
@@ -71,6 +84,13 @@ def test_a_program_is_refused_by_its_content(tmp_path: Path, name: str, packed: 
         refuse_program(written(tmp_path, content))
     assert (refused.value.status, refused.value.code) == (422, "trace-is-a-program")
     assert "tritonworthy advise " in refused.value.extra["remedy"]
+
+
+@pytest.mark.parametrize("name", ZIPS)
+def test_a_zip_of_programs_is_refused_by_its_names(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Problem) as refused:
+        refuse_program(written(tmp_path, ZIPS[name]))
+    assert refused.value.code == "trace-is-a-program"
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -104,6 +124,17 @@ def test_api_and_page_refuse_it_at_once_and_keep_nothing(real: Serving) -> None:
         assert page.status_code == 422
         assert "not a trace" in page.text and "tritonworthy advise " in page.text
     assert real.files() == [] and real.client.get("/api/v1/traces").json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [("checks", "baseline"), ("traces", "companion"), ("traces", "beside"), ("traces", "execution_trace")],
+)
+def test_what_is_sent_beside_a_trace_is_no_program_either(real: Serving, address: str, field: str) -> None:
+    files = {"file": ("step.json.gz", TRACES[0].read_bytes()), field: ("model.py", MODULE)}
+    response = real.client.post(f"/api/v1/{address}", files=files)
+    assert (response.status_code, response.json()["code"]) == (422, "trace-is-a-program"), response.text
+    assert real.files() == []
 
 
 def test_a_large_program_is_refused_by_its_first_bytes(real: Serving) -> None:

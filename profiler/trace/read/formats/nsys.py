@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from profiler.trace.errors import TraceError
 from profiler.trace.model import NONE, Note
 from profiler.trace.read.events import Args, DeviceProperties, Event
-from profiler.trace.read.formats.recording import RECORD_NSYS, Recording, in_batches, of_several
+from profiler.trace.read.formats.recording import RECORD_NSYS, RECORD_ROCPROFV3, Recording, in_batches, of_several
 from profiler.trace.read.formats.sqlite_file import Database, Value
 from profiler.trace.read.formats.torch_ranges import MOST_NAME, range_event
 from profiler.trace.read.limits import Limits
@@ -53,15 +53,27 @@ _VERSION = re.compile(r"(?:_pt[ds]z?s?)?_v\d{4,5}$")
 def read_nsys(database: Database, limits: Limits) -> Recording:
     """The events of the process with the most kernel time. Raises TraceError for a database of another kind."""
     if not any(table in database.tables for table in _TELLING):
-        raise TraceError(
-            "trace-not-a-trace",
-            "The file is an SQLite database, and has none of the tables of an nsys export.",
-            f"Export the report: {RECORD_NSYS}",
-        )
-    recording = Recording(iter(()))
+        raise _another(database)
+    recording = Recording("nsys", iter(()))
     reader = _Reader(database, limits, recording)
     recording.batches = in_batches(reader.events())
     return recording
+
+
+def _another(database: Database) -> TraceError:
+    """What to do with a database that is no export of a program's run."""
+    if any(name.startswith("rocpd_") for name in database.other_names):
+        message = "The file is a database of rocprofv3 (rocpd), of which the JSON is read."
+        return TraceError("trace-not-a-trace", message, f"Record with --output-format json: {RECORD_ROCPROFV3}")
+    if database.tables:
+        message = "The nsys export has no kernels, no calls and no ranges."
+        return TraceError("trace-not-a-trace", message, f"Record these: {RECORD_NSYS}")
+    return TraceError(
+        "trace-not-a-trace",
+        "The file is an SQLite database of another program, no nsys export.",
+        "Read are the JSON of torch.profiler (export_chrome_trace), the SQLite of nsys (nsys export --type sqlite) and "
+        "the JSON of rocprofv3 (--output-format json).",
+    )
 
 
 class _Reader:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from profiler.trace.errors import TraceError
+from profiler.trace.read.archive import may_be_trace
 from profiler.trace.read.formats.kinds import SQLITE, is_rocprofv3
 from profiler.trace.read.formats.nsys import TABLES, read_nsys
 from profiler.trace.read.formats.recording import Recording
@@ -15,6 +16,9 @@ from profiler.trace.read.formats.rocprofv3 import MOST_BYTES, read_rocprofv3
 from profiler.trace.read.formats.sqlite_file import open_database
 from profiler.trace.read.limits import Limits
 from profiler.trace.read.source import Source
+
+REPORTS = (".nsys-rep", ".qdrep")
+"""How nsys calls what it recorded, in a format that is not published."""
 
 
 @contextmanager
@@ -29,6 +33,9 @@ def open_recording(path: Path, limits: Limits) -> Iterator[Recording | None]:
             yield read_rocprofv3(_text(head, source), limits, truncated=source.truncated)
             return
         if not head.startswith(SQLITE):
+            if path.suffix.lower() in REPORTS and not may_be_trace(head):
+                message = "The file is a report of nsys, which is read as its SQLite export only."
+                raise TraceError("trace-not-json", message, f"Export it: nsys export --type sqlite {path.name}")
             yield None
             return
         if source.is_plain:

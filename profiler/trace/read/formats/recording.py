@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from profiler.trace.model import Note
 from profiler.trace.read.events import AnyEvent, Event, Header
+
+Tool: TypeAlias = Literal["nsys", "rocprofv3"]
 
 BATCH = 8192
 """Events handed on at once."""
@@ -16,14 +19,19 @@ RECORD_NSYS = (
     "nsys export --type sqlite REPORT.nsys-rep"
 )
 
+RECORD_ROCPROFV3 = (
+    "rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format json -- python program.py"
+)
+
 
 @dataclass(slots=True)
 class Recording:
-    """A file's events in batches; `header`, `dropped` and `notes` are complete after the last one.
+    """A tool's file: its events in batches; `header`, `dropped` and `notes` are complete after the last one.
 
     dropped: rows without a usable type or time. notes: what only the reader of this kind of file can say.
     """
 
+    tool: Tool
     batches: Iterator[list[AnyEvent]]
     header: Header = field(default_factory=Header)
     dropped: int = 0

@@ -9,13 +9,14 @@ in memory while it is decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
 from profiler.trace.errors import TraceError
 from profiler.trace.model import NONE
 from profiler.trace.read.events import MALFORMED, Args, DeviceProperties, Event
-from profiler.trace.read.formats.recording import Recording, in_batches, of_several
+from profiler.trace.read.formats.recording import RECORD_ROCPROFV3, Recording, in_batches, of_several
 from profiler.trace.read.formats.torch_ranges import range_event
 from profiler.trace.read.limits import Limits, check_events
 
@@ -25,7 +26,7 @@ MOST_BYTES = 1 << 30
 GPU_AGENT = 2
 """agents[].type: 1 is a CPU."""
 
-_AGAIN = "Record it again: rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format json"
+_AGAIN = f"Record it again: {RECORD_ROCPROFV3}"
 
 
 class _Handle(msgspec.Struct, gc=False):
@@ -79,11 +80,14 @@ class _Dispatch(msgspec.Struct):
     kernel_id: int = NONE
 
 
+_Time = Annotated[int, msgspec.Meta(le=2**63 - 1)]
+
+
 class _Record(msgspec.Struct):
     """One record of any kind: a kernel's has `dispatch_info`, a copy's the agents."""
 
-    start_timestamp: int = 0
-    end_timestamp: int = 0
+    start_timestamp: _Time = 0
+    end_timestamp: _Time = 0
     kind: int = NONE
     operation: int = NONE
     thread_id: int = 0
@@ -121,6 +125,8 @@ class _File(msgspec.Struct):
     processes: list[_Process] = msgspec.field(name="rocprofiler-sdk-tool")
 
 
+_CUT = "Input data was truncated"
+"""What msgspec says of JSON that lacks its end."""
 _DECODER = msgspec.json.Decoder(_File, strict=False)
 
 
@@ -132,7 +138,7 @@ def read_rocprofv3(text: bytes, limits: Limits, *, truncated: bool = False) -> R
     try:
         processes = _DECODER.decode(text.removeprefix(b"\xef\xbb\xbf")).processes
     except MALFORMED as error:
-        if truncated or not text.rstrip().endswith(b"}"):
+        if truncated or str(error) == _CUT or not text.rstrip().endswith(b"}"):
             message = "The rocprofv3 file ends before its records do."
         else:
             message = f"The rocprofv3 file is not as rocprofv3 writes it: {error}."
@@ -141,7 +147,7 @@ def read_rocprofv3(text: bytes, limits: Limits, *, truncated: bool = False) -> R
         raise TraceError("trace-not-a-trace", "The rocprofv3 file has no process in it.", _AGAIN)
     check_events(sum(process.buffer_records.count() for process in processes), limits)
     process = max(processes, key=_kernel_time_ns)
-    recording = Recording(iter(()))
+    recording = Recording("rocprofv3", iter(()))
     working = sum(_kernel_time_ns(p) > 0 for p in processes)
     if working > 1:
         remedy = "Give the file of one process: rocprofv3 writes one each, named by process, unless told otherwise."

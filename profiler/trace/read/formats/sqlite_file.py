@@ -22,6 +22,9 @@ Value = int | float | str | bytes | None
 MOST_VALUE_BYTES = 1024 * 1024
 """Of one text, and of one table's definition: a longer one is refused. The longest kernel names have some 20 KB."""
 
+MOST_OTHERS = 100
+"""Tables that are not asked for, whose names are told."""
+
 MOST_READ_S = 600.0
 """Processor time for one file: 30 million rows take a tenth of it."""
 
@@ -48,11 +51,14 @@ _AGAIN = "Copy it again, or export it again: nsys export --type sqlite REPORT.ns
 
 
 class Database:
-    """The ordinary tables of an open file: names, and their stored columns."""
+    """The ordinary tables of an open file: names, and their stored columns. other_names: of its first other tables."""
 
-    def __init__(self, connection: sqlite3.Connection, tables: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, tables: Mapping[str, tuple[str, ...]], other_names: Sequence[str]
+    ) -> None:
         self._connection = connection
         self.tables = tables
+        self.other_names = other_names
 
     def rows(self, table: str, columns: Sequence[str], most: int) -> Iterator[tuple[Value, ...]]:
         """The rows of a table in the order in which they are stored; a column that it lacks is None in each.
@@ -99,8 +105,9 @@ def open_database(path: Path, wanted: Sequence[str]) -> Iterator[Database]:
             for setting in _SETTINGS:
                 connection.execute(f"PRAGMA {setting}")
             tables = {name: _columns(connection, name) for name in _ordinary(connection, wanted)}
+            other_names = _others(connection, wanted)
             connection.set_authorizer(_authorize)
-        yield Database(connection, tables)
+        yield Database(connection, tables, other_names)
     finally:
         connection.close()
 
@@ -113,6 +120,12 @@ def _ordinary(connection: sqlite3.Connection, wanted: Sequence[str]) -> list[str
         tuple(wanted),
     )
     return [name for (name,) in rows if name in wanted]
+
+
+def _others(connection: sqlite3.Connection, wanted: Sequence[str]) -> list[str]:
+    """What else there is, of any kind, as far as it tells whose file it is."""
+    rows = connection.execute(f"SELECT name FROM main.sqlite_master LIMIT {MOST_OTHERS + len(wanted)}")
+    return [name for (name,) in rows if isinstance(name, str) and name not in wanted]
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:

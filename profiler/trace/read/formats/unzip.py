@@ -9,8 +9,9 @@ import zipfile
 from typing import IO
 
 from profiler.trace.errors import TraceError
+from profiler.trace.read.archive import may_be_trace
 from profiler.trace.read.limits import CHUNK_BYTES
-from profiler.trace.read.members import BROKEN, MOST_SCANNED, begins_as_trace, breaks_off, check_packing, wanted
+from profiler.trace.read.members import BROKEN, FIRST_BYTES, MOST_SCANNED, Strays, breaks_off, check_packing, wanted
 
 
 class Unzip:
@@ -39,16 +40,23 @@ class Unzip:
         """The trace's content and its first bytes, which are taken from it."""
         names: list[str] = []
         chosen: tuple[IO[bytes], bytes] | None = None
+        strays = Strays()
+        if not archive.infolist():
+            raise TraceError("trace-empty", "The file is an empty zip archive.", "Pack the trace into it again.")
         for info in archive.infolist()[:MOST_SCANNED]:
             if not (name := wanted(info.filename)):
                 continue
             check_packing(info)
             content = archive.open(info)
-            first = content.read(CHUNK_BYTES)
-            if not begins_as_trace(first):
+            first = content.read(FIRST_BYTES)
+            if may_be_trace(first):
+                first += content.read(CHUNK_BYTES - FIRST_BYTES)
+            if not strays.is_trace(first):
                 content.close()
                 continue
             names.append(name)
+            if len(names) > 2:
+                break
             chosen = content, first
         if chosen is None:
             raise TraceError(

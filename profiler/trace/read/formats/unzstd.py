@@ -141,6 +141,11 @@ class Unzstd:
         self._frame = None
 
 
+def is_zstd(head: bytes) -> bool:
+    """Whether a file begins as zstd: with a frame, or with one that holds no content, as pzstd writes first."""
+    return head.startswith(ZSTD) or _is_skippable(head)
+
+
 def _is_skippable(data: bytes) -> bool:
     """A frame that holds no content (RFC 8878, 3.1.2): magic numbers 0x184D2A50 to 0x184D2A5F."""
     return len(data) >= 4 and 0x50 <= data[0] <= 0x5F and data[1:4] == b"\x2a\x4d\x18"

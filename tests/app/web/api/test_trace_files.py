@@ -108,6 +108,7 @@ def test_a_database_of_another_program_and_an_export_without_kernels_say_what_to
     for content, code, remedy in (
         ((tmp_path / "run.sqlite").read_bytes(), "trace-no-kernels", ""),
         (_bookmarks(tmp_path), "trace-not-a-trace", "nsys export --type sqlite"),
+        (b"a report of nsys" + bytes(2000), "trace-not-json", "nsys export --type sqlite FILE"),
     ):
         response = web.client.post("/api/v1/traces?wait=60", content=content)
         assert (response.status_code, response.json()["code"]) == (422, code)

@@ -7,6 +7,7 @@ import io
 import random
 import struct
 import tarfile
+import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -14,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.trace import TraceError
-from profiler.trace.read.limits import Limits
-from profiler.trace.read.members import MAX_TRACES, is_archive, traces_in
+from profiler.trace import TraceError, read_trace
+from profiler.trace.read.limits import CHUNK_BYTES, Limits
+from profiler.trace.read.members import MAX_TRACES, is_archive, is_zip, traces_in
 from tests.profiler.trace.files import SMALL, TRACES, plain, written
 from tests.profiler.trace.read.test_archive import archive
 
@@ -239,3 +240,42 @@ def test_names_in_a_zip_that_are_no_names_are_no_fault_of_ours(tmp_path: Path) -
     with pytest.raises(TraceError) as refused:
         unpacked(written(tmp_path, broken))
     assert refused.value.code == "trace-truncated"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_that_are_called_like_traces_cost_no_more_than_those_that_may_be(tmp_path: Path, packed: bool) -> None:
+    """One begins as JSON and goes on in blanks: 300 MB in all, of which little is unpacked to see that none is one."""
+    blanks = b"{" + b" " * CHUNK_BYTES
+    path = written(tmp_path, zipped(dict.fromkeys(map("{}.json".format, range(600)), blanks)))
+    if packed:
+        path = written(tmp_path, zipped(dict.fromkeys(map("{}.json".format, range(600)), gzip.compress(blanks))))
+    for read in (read_trace, unpacked):
+        before_s = time.process_time()
+        with pytest.raises(TraceError) as refused:
+            read(path)
+        assert refused.value.code == "trace-too-large"
+        assert time.process_time() - before_s < 2.0
+
+
+def test_a_trace_among_a_thousand_small_files_is_read(tmp_path: Path) -> None:
+    small = dict.fromkeys(map("config{}.json".format, range(1000)), b'{"a": 1}')
+    path = written(tmp_path, zipped({**small, "trace.json": plain(SMALL)}))
+    assert read_trace(path).kernel_time_us > 0
+    assert list(unpacked(path)) == ["trace.json"]
+
+
+def test_an_encrypted_zip_and_an_empty_one_are_called_so(tmp_path: Path) -> None:
+    encrypted = bytearray(zipped({"a.json": plain(SMALL)}))
+    encrypted[6] |= 1
+    encrypted[encrypted.rfind(b"PK\1\2") + 8] |= 1
+    path = written(tmp_path, bytes(encrypted))
+    for read in (read_trace, unpacked):
+        with pytest.raises(TraceError) as refused:
+            read(path)
+        assert "encrypted" in refused.value.message
+        assert "without a password" in refused.value.remedy
+    path = written(tmp_path, zipped({}))
+    assert is_zip(path)
+    assert unpacked(path) == {}
+    with pytest.raises(TraceError, match="empty zip"):
+        read_trace(path)

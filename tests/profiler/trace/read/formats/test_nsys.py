@@ -13,6 +13,7 @@ import pytest
 from profiler.trace import Limits, Trace, TraceError, read_trace, steady_step
 from profiler.trace.analyze.gpu_utilization import union_us, work_intervals
 from profiler.trace.model import NONE
+from profiler.trace.read.formats.nsys import STRINGS
 from tests.profiler.trace.files import annotation, kernel, launch, loaded, op, real, written
 from tests.profiler.trace.nsys_export import MODERN, OLDER, Export, export
 
@@ -226,3 +227,20 @@ def test_a_made_run_links_as_its_torch_trace_does(tmp_path: Path) -> None:
     }  # fmt: skip
     assert trace.ops.sequence.tolist() == torch_trace.ops.sequence.tolist() == [NONE, 4, 4]
     assert trace.details[0].dims == ((8,), (2, 4), (4, 8))
+
+
+def test_another_programs_database_says_whose_it_is_and_what_is_read(tmp_path: Path) -> None:
+    for tables, words, remedy in (
+        ({"rocpd_string_0001": "id INTEGER"}, "rocpd", "rocprofv3 --hip-trace"),
+        ({"moz_places": "id INTEGER"}, "another program, no nsys export", "the JSON of rocprofv3"),
+        ({STRINGS: "id INTEGER, value TEXT"}, "no kernels, no calls", "nsys profile"),
+    ):
+        path = tmp_path / f"{next(iter(tables))}.sqlite"
+        made = sqlite3.connect(path)
+        for name, columns in tables.items():
+            made.execute(f"CREATE TABLE {name} ({columns})")
+        made.close()
+        with pytest.raises(TraceError) as refused:
+            read_trace(path)
+        assert words in refused.value.message
+        assert remedy in refused.value.remedy

@@ -22,6 +22,8 @@ from tests.profiler.trace.read.test_archive import archive
 from tests.profiler.trace.read.test_members import zipped
 from tests.profiler.trace.rocprofv3_file import recorded
 
+SKIPPABLE = b"\x50\x2a\x4d\x18\4\0\0\0size"
+"""A frame of no content (RFC 8878), which pzstd writes before each other."""
 PACKINGS: dict[str, Callable[[str, bytes], bytes]] = {
     "plain": lambda name, data: data,
     "gzip": lambda name, data: gzip.compress(data, 1),
@@ -30,6 +32,10 @@ PACKINGS: dict[str, Callable[[str, bytes], bytes]] = {
     "stored zip": lambda name, data: zipped({name: data}, zipfile.ZIP_STORED),
     "gzip in a zip": lambda name, data: zipped({name + ".gz": gzip.compress(data, 1)}),
     "zstd in a zip": lambda name, data: zipped({name + ".zst": zstd.compress(data)}),
+    "pzstd": lambda name, data: SKIPPABLE + zstd.compress(data),
+    "pzstd in a zip": lambda name, data: zipped({name + ".zst": SKIPPABLE + zstd.compress(data)}),
+    "tar.zst of pzstd": lambda name, data: SKIPPABLE + zstd.compress(archive({name: data}, packed=False)),
+    "pzstd in a tar": lambda name, data: archive({name + ".zst": SKIPPABLE + zstd.compress(data)}, packed=False),
     "tar": lambda name, data: archive({name: data}, packed=False),
     "tar.gz": lambda name, data: archive({name: data}),
     "tar.zst": lambda name, data: zstd.compress(archive({name: data}, packed=False)),

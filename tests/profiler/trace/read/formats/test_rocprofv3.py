@@ -47,6 +47,13 @@ def test_one_process_is_an_object_too_as_older_versions_write_it(tmp_path: Path)
     assert [s.name for s in trace.steps] == ["step 1"]
 
 
+def test_records_behind_another_key_are_read_and_a_trace_that_names_them_stays_one(tmp_path: Path) -> None:
+    whole = read_trace(file(tmp_path, {"version": {"major": 1}, **recorded(SMALL)}))
+    assert kernel_times(whole) == {("gemm", "aten::mm"): 5_000}
+    document = {**SMALL, "rocprofiler-sdk-tool": []}
+    assert kernel_times(read_trace(file(tmp_path, document))) == {("gemm", "aten::mm"): 5_000}
+
+
 def test_the_process_that_works_most_is_read(tmp_path: Path) -> None:
     document = recorded(SMALL)
     other = json.loads(json.dumps(document["rocprofiler-sdk-tool"][0]))
@@ -64,6 +71,12 @@ def test_the_process_that_works_most_is_read(tmp_path: Path) -> None:
         (lambda text: text[: len(text) // 2], "trace-not-json", "ends before its records do"),
         (lambda text: text.replace('"kernel_id": 1', '"kernel_id": "one"'), "trace-not-json", "kernel_id"),
         (lambda text: text.replace('"kernel_dispatch": [', '"kernel_dispatch": 7, "x": ['), "trace-not-json", "array"),
+        (lambda text: text[: text.rindex("}", 0, -3) + 1], "trace-not-json", "ends before its records do"),
+        (
+            lambda text: text.replace('"end_timestamp": ', '"end_timestamp": ' + "9" * 400, 1),
+            "trace-not-json",
+            "end_timestamp",
+        ),
         (lambda text: '{"rocprofiler-sdk-tool": []}', "trace-not-a-trace", "no process"),
         (lambda text: '{"rocprofiler-sdk-tool": 3}', "trace-not-json", "array"),
         (lambda text: text.replace('"gemm"', '"\\ud800"'), "trace-not-json", "not as rocprofv3 writes it"),
