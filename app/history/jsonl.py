@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -122,21 +122,29 @@ def _newer(line: bytes) -> str:
 
 
 def parse(text: bytes) -> History:
-    """The runs of a whole file."""
-    entries, bad = [], []
+    """The runs of a whole file. Of two lines with one id the first counts, and the other is named where it differs."""
+    entries: dict[str, tuple[int, Entry]] = {}
+    bad = []
     for number, line in enumerate(text.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            entries.append(parse_line(line.strip()))
+            entry = parse_line(line.strip())
         except LineError as error:
             bad.append(BadLine(number, str(error)))
-    return History(merged(entries), tuple(bad))
+            continue
+        first, known = entries.setdefault(entry.id, (number, entry))
+        if replace(entry, at=known.at) != known:
+            bad.append(BadLine(number, f"has the id of line {first} and other values"))
+    return History(merged(entry for _, entry in entries.values()), tuple(bad))
 
 
 def merged(*histories: Iterable[Entry]) -> tuple[Entry, ...]:
-    """All runs by time, each once."""
-    by_id = {entry.id: entry for history in histories for entry in history}
+    """All runs by time, each once: the first of an id."""
+    by_id: dict[str, Entry] = {}
+    for history in histories:
+        for entry in history:
+            by_id.setdefault(entry.id, entry)
     return tuple(sorted(by_id.values(), key=lambda entry: (entry.at, entry.id)))
 
 

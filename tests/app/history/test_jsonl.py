@@ -100,6 +100,16 @@ def test_lines_of_two_branches_merge_by_time(tmp_path: Path) -> None:
     assert merged(ours, theirs) == parse(text).entries
 
 
+def test_a_later_line_takes_no_runs_place() -> None:
+    """Whoever adds a line with the id of a run that is there would rewrite what was measured."""
+    honest = run(0, 1.0)
+    (measure,) = honest.measures
+    forged = replace(honest, measures=(replace(measure, value=2.0),))
+    history = parse(render([honest, forged, replace(honest, at="2026-01-09T00:00:00Z")]))
+    assert history.entries == (honest,)
+    assert [(b.number, b.problem) for b in history.bad_lines] == [(2, "has the id of line 1 and other values")]
+
+
 def _append_some(path: Path, writer: int) -> None:
     for number in range(20):
         append(path, [run(100 * writer + number, 1.0)])
