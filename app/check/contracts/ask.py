@@ -20,6 +20,7 @@ from app.objects.region import AnyRegion
 from profiler.oracle.model import CallSite, Extern, Prediction
 from profiler.oracle.process import Oracle, UnansweredError
 from profiler.region import op_kinds
+from profiler.region.language import trees
 from profiler.region.language.text import parse, to_text
 from profiler.region.model import FLOATING, ITEMSIZE, Region, RegionError
 
@@ -331,7 +332,7 @@ def _same_statements(canonical: str, text: str) -> Iterator[tuple[int, int]]:
 def _definition(path: Path, file: str, function: str) -> str:
     """The line of a module's function in its file."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = trees.module(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         return f"{file}:1"
     lines = [n.lineno for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == function]
