@@ -43,7 +43,10 @@ def secrets_of(server: Process) -> list[str]:
     """What no answer may have in it: our folders, the host's name, the user."""
     told = [str(ROOT), str(server.folder), str(server.folder.parent), str(Path.home()) + "/", getpass.getuser() + "@"]
     host = rf"(?<![\w.-]){re.escape(socket.gethostname())}(?![\w.-])"
-    return [host, *map(re.escape, [*told, "site-packages", "Traceback", 'File "', "/usr/lib", "sqlite", "/proc/"])]
+    return [
+        host,
+        *map(re.escape, [*told, "site-packages", "Traceback", 'File "', "/usr/lib", "sqlite:", "sqlite3", "/proc/"]),
+    ]
 
 
 SHIPPED = ("/learn", "/accuracy", "/openapi.json")

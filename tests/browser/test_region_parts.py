@@ -43,7 +43,7 @@ def test_sliders_move_the_bars_and_the_address_opens_the_same_elsewhere(open_pag
     slide(page, "#wi-faster", "3")
     expect(page.locator("#what-if-answer")).to_contain_text("makes the step 1.50× as fast")
     expect(page.locator("output[for=wi-faster]")).to_have_text("3.00×")
-    expect(page).to_have_url(re.compile(r"\?of=0\.5&faster=3$"))
+    expect(page).to_have_url(re.compile(r"\?tab=cost&of=0\.5&faster=3$"))
     fresh = open_page().page
     fresh.goto(page.url)
     expect(fresh.locator("#what-if-answer")).to_contain_text("makes the step 1.50× as fast")

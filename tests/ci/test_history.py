@@ -80,7 +80,9 @@ def clone(origin: Path, here: Path, depth: int) -> None:
 
 
 def runs(text: str) -> list[dict[str, Any]]:
-    return [entry for line in text.splitlines() if "measures" in (entry := json.loads(line))]
+    """A run each: its step, which has an environment and so a line of its own beside that of its regions."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [line for line in lines if any(m["metric"] == "step time" for m in line.get("measures", ()))]
 
 
 def run_workflow(workflow: Any, number: int, origin: Path, cache: Cache, pull_request: bool = False) -> Path:
@@ -89,7 +91,8 @@ def run_workflow(workflow: Any, number: int, origin: Path, cache: Cache, pull_re
     here.parent.mkdir()
     ref = "refs/pull/7/merge" if pull_request else "refs/heads/main"
     context = {"github": {"ref": ref, "run_id": str(number), "run_attempt": "1"}}
-    branch = {"GITHUB_HEAD_REF": "topic", "GITHUB_BASE_REF": "main"} if pull_request else {"GITHUB_REF_NAME": "main"}
+    branch = {"GITHUB_REF": ref, "GITHUB_REF_NAME": "7/merge" if pull_request else "main"}
+    branch |= {"GITHUB_HEAD_REF": "topic", "GITHUB_BASE_REF": "main"} if pull_request else {}
     job = environment(GITHUB_ACTIONS="true", GITHUB_SHA=git(origin, "rev-parse", "HEAD"), **branch)
     ok = True
     for step in workflow["jobs"]["check"]["steps"]:
@@ -125,7 +128,7 @@ def test_the_workflows_history_grows_on_main_alone_and_a_pull_request_reads_it(o
     assert git(here, "rev-list", "--count", "HEAD") == "2", "without the commits runs have no order"
     commit(origin)
     here = run_workflow(workflow, 3, origin, cache, pull_request=True)
-    assert [run["branch"] for run in runs((here / "history.jsonl").read_text())] == ["main", "main", "topic"]
+    assert [run["branch"] for run in runs((here / "history.jsonl").read_text())] == ["main", "main", "pull/7"]
     assert list(cache.kept.values()) == kept, "a pull request leaves nothing"
 
 
@@ -145,7 +148,11 @@ def run_job(pipeline: Any, number: int, origin: Path, cache: Cache, merge_reques
     defaults = {name: about["value"] for name, about in TEMPLATE["variables"].items()}
     ci = {"GITLAB_CI": "true", "CI_COMMIT_SHA": git(origin, "rev-parse", "HEAD"), "CHECK_COMMENT": "false"}
     ci |= (
-        {"CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "topic", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+        {
+            "CI_MERGE_REQUEST_IID": "7",
+            "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "topic",
+            "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
+        }
         if merge_request
         else {"CI_COMMIT_REF_NAME": "main"}
     )
@@ -173,5 +180,5 @@ def test_the_jobs_history_grows_on_main_alone_and_a_merge_request_reads_it(origi
     assert git(here, "rev-list", "--count", "HEAD") == "2"
     commit(origin)
     here = run_job(pipeline, 3, origin, cache, merge_request=True)
-    assert [run["branch"] for run in runs((here / "history.jsonl").read_text())] == ["main", "main", "topic"]
+    assert [run["branch"] for run in runs((here / "history.jsonl").read_text())] == ["main", "main", "merge-request/7"]
     assert list(cache.kept.values()) == [kept], "a merge request leaves nothing"

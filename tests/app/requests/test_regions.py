@@ -243,7 +243,7 @@ def test_a_database_of_before_the_inputs_answers_as_it_did(tmp_path: Path) -> No
     engine = make_engine(url)
     with engine.connect().execution_options(tritonworthy_write=True) as connection, connection.begin():
         connection.exec_driver_sql("ALTER TABLE regions DROP COLUMN inputs")
-        for later in ("links", "trash"):
+        for later in ("links", "trash", "history_values", "history_series", "history_runs"):
             connection.exec_driver_sql(f"DROP TABLE {later}")
         config = Config()
         config.set_main_option("script_location", str(migrations.FOLDER))
