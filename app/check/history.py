@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 from app.check.config import Assertion
 from app.check.contracts.judge import CHECK as CONTRACT
@@ -12,7 +13,7 @@ from app.check.contracts.judge import JudgedContract, contract_rows
 from app.check.finding import Finding, Unmeasured, at_step
 from app.check.measures import measures_of, method_of
 from app.check.subject import Subject
-from app.history.from_report import Recorded, RunContext, contract_subject, entries_made
+from app.history.from_report import CONTRACT_METRICS, Recorded, RunContext, contract_subject, entries_made
 from app.history.model import ENVIRONMENT_CAUSES, Entry, Measure
 from app.history.newest import Newest, judge_newest
 from app.history.shifts import Sensitivity
@@ -20,6 +21,9 @@ from app.history.shifts import Sensitivity
 CHECK = "history"
 NO_HISTORY = "there is no history to compare with: --history FILE names it"
 NOTHING_MEASURED = "nothing was measured that a history could keep"
+
+_Key: TypeAlias = tuple[str, str]
+"""A measure's subject and metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +40,18 @@ def judge_history(
 ) -> Iterator[Finding | Unmeasured]:  # fmt: skip
     """What got slower, or more, by at least min_increase, at the run that shows it. Another environment is a warning:
     the program cannot be judged by it. Nothing to go by is unmeasured; one new region among others is not."""
-    every = [*subjects, *(contract.subject for contract in contracts)]
+    every = [(subject, _kept_of(subject)) for subject in (*subjects, *(contract.subject for contract in contracts))]
     run = RunContext("0001-01-01") if past is None else past.run
     entries = runs_of(check, subjects, contracts, run)
-    kept = [subject for subject in every if any(_is_of(subject, m) for entry in entries for m in entry.measures)]
+    measured = {_key(measure) for entry in entries for measure in entry.measures}
+    kept = [(subject, keys) for subject, keys in every if keys & measured]
     if past is None or not kept:
         reason = NO_HISTORY if past is None else NOTHING_MEASURED
-        names = [subject.name for subject in kept or every] or [""]
+        names = [subject.name for subject, _ in kept or every] or [""]
         yield from (Unmeasured(assertion.name, assertion.level, name, "", reason) for name in names)
         return
-    of_contracts = [subject for subject in kept if subject.kind == CONTRACT]
-    for together in (*([subject] for subject in kept if subject.kind != CONTRACT), of_contracts):
+    of_contracts = [one for one in kept if one[0].kind == CONTRACT]
+    for together in (*([one] for one in kept if one[0].kind != CONTRACT), of_contracts):
         judged = list(_newest(assertion, together, entries, past))
         for subject, newest in judged:
             if not newest.lacks:
@@ -68,21 +73,27 @@ def runs_of(
 
 
 def _newest(
-    assertion: Assertion, subjects: Sequence[Subject], entries: Sequence[Entry], past: Past
+    assertion: Assertion, kept: Sequence[tuple[Subject, frozenset[_Key]]], entries: Sequence[Entry], past: Past
 ) -> Iterator[tuple[Subject, Newest]]:  # fmt: skip
     sensitivity = Sensitivity(assertion.confidence, min_runs=int(assertion.min_runs))
-    for subject in subjects:
+    for subject, keys in kept:
         for entry in entries:
-            measures = tuple(m for m in entry.measures if _is_of(subject, m) and _is_wanted(assertion, subject, m))
+            measures = tuple(m for m in entry.measures if _key(m) in keys and _is_wanted(assertion, subject, m))
             run = replace(entry, measures=measures)
             for newest in judge_newest(past.entries, run, sensitivity, past.run.commits, past.run.base):
                 yield subject, newest
 
 
-def _is_of(subject: Subject, measure: Measure) -> bool:
-    if subject.kind == CONTRACT:
-        return measure.subject in {contract_subject(subject.name, of.get("name") or "") for of in subject.regions}
-    return (measure.subject, measure.metric) in {(m["subject"], m["metric"]) for m in measures_of(subject)}
+def _key(measure: Measure) -> _Key:
+    return measure.subject, measure.metric
+
+
+def _kept_of(subject: Subject) -> frozenset[_Key]:
+    """What a history keeps of a subject."""
+    if subject.kind != CONTRACT:
+        return frozenset((m["subject"], m["metric"]) for m in measures_of(subject))
+    names = [contract_subject(subject.name, of.get("name") or "") for of in subject.regions]
+    return frozenset((name, metric) for name in names for _, metric, _ in CONTRACT_METRICS)
 
 
 def _is_wanted(assertion: Assertion, subject: Subject, measure: Measure) -> bool:

@@ -58,8 +58,9 @@ def _judge(
     key = SeriesKey(newest.check, newest.branch, measure.subject, measure.metric)
     having = [e for e in earlier if any((m.subject, m.metric) == (key.subject, key.metric) for m in e.measures)]
     series = series_of(key, [*having, newest], sensitivity, commits)
-    before = series_of(key, having, sensitivity, commits)
-    fresh = [change for change in series.changes if _is_fresh(change, newest, [*having, newest], before.changes)]
+    # Looking for changes is all that takes long: without one there is none that the runs before could have had.
+    before = series_of(key, having, sensitivity, commits).changes if series.changes else ()
+    fresh = [change for change in series.changes if _is_fresh(change, newest, [*having, newest], before)]
     change = fresh[-1] if fresh else None
     if change is not None or not having:
         return Newest(measure, change, "" if having else "the history has no run of it yet")
