@@ -34,7 +34,10 @@ EAGER_EVERY = 3
 
 
 class Timing(Protocol):
-    """What measures: a Bench, or what stands for it where there is no GPU."""
+    """What measures: a Bench, or what stands for it where there is no GPU. events_us: what two events around nothing
+    read."""
+
+    events_us: float
 
     def eager(self, region: Region) -> Times: ...
     def compiled(self, region: Region, with_eager: bool) -> CompiledTimes: ...
@@ -64,7 +67,8 @@ def measure(bench: Timing, family: str, number: int) -> Point:
     """One program with its times, or with the reason why it has none."""
     text = draw(family, number)
     compiling = family in COMPILED_SHARES
-    point = Point(family=family, number=number, mode="compile" if compiling else "eager", text=text)
+    mode = "compile" if compiling else "eager"
+    point = Point(family=family, number=number, mode=mode, text=text, events_us=bench.events_us)
     try:
         region = parse(text)
         if compiling:
