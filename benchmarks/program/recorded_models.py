@@ -104,7 +104,7 @@ def bert_training_f32() -> Made:
 
 
 def t5_training_bf16() -> Made:
-    """6 and 6 layers of 1024, 16 x 512 tokens."""
+    """6 and 6 layers of 1024, 8 x 512 tokens."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     sizes = (
@@ -112,7 +112,7 @@ def t5_training_bf16() -> Made:
         if _is_tiny()
         else {"d_model": 1024, "d_ff": 4096, "d_kv": 64, "num_layers": 6, "num_heads": 16}
     )
-    tokens = _tokens(16, 512)
+    tokens = _tokens(8, 512)
     config = T5Config(**sizes, decoder_start_token_id=0)
     return _made(T5ForConditionalGeneration, config, torch.bfloat16), (), {"input_ids": tokens, "labels": tokens}
 
