@@ -120,12 +120,12 @@ def record_all(models: Sequence[Model], out: Path, seconds: float, device_name: 
 def line_of(run: Run) -> str:
     """One model in a line."""
     cost = run.overhead
-    bare, by_clock, apart, around, plain, stacks = (
+    bare, by_clock, waited, around, plain, stacks = (
         f"{us / 1e3:7.2f}" if us is not None else "      -"
-        for us in (run.events_us, run.wall_us, run.apart_us, cost.around_us, cost.plain_us, cost.stacks_us)
+        for us in (run.events_us, run.wall_us, run.waited_us, cost.around_us, cost.plain_us, cost.stacks_us)
     )
     return (
-        f"{run.name:24} {bare} ms by events, {by_clock} by the clock, {apart} waited for; in capture {around},"
+        f"{run.name:24} {bare} ms by events, {by_clock} by the clock, {waited} waited for; in capture {around},"
         f" recorded {plain} and {stacks}, writing {cost.writing_s:5.2f} s ({run.seconds:.0f} s) {run.problem}"
     )
 

@@ -1,7 +1,7 @@
 """The predicted trace of each model against the recorded one: regions by what they are, and a step's time.
 
 A region is the same where name, kind, text (operations with shapes and types), calls of a step and, so far as recorded,
-the operations' own names are. Nothing is forgiven: a region that differs in one operand's layout is not found.
+the operations' own names are. Nothing is forgiven: a region that differs in one operand's layout is not matched.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ class Unmatched(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """One model. regions, found: of the recorded step, and those that the predicted one has too; found_share, of kernel
-    time in regions. kernels_us, step_us: of a step, recorded (the step timed without a profiler, launched in turn) and
-    predicted. unread: the model's comparison was not looked at while the recorder was worked on."""
+    """One model. regions, matched: of the recorded step, and those that the predicted one has too; time_share: of the
+    kernel time in regions, theirs. kernels_us, step_us: of a step, recorded (the step timed without a profiler,
+    launched in turn) and predicted. unread: the model's comparison was not looked at while the recorder was worked
+    on."""
 
     name: str
     device: str
     regions: int
-    found: int
+    matched: int
     time_share: float
     predicted_regions: int
     recorded_step_us: float
@@ -60,7 +61,7 @@ class Compared(msgspec.Struct, frozen=True):
     @property
     def recall(self) -> float:
         """Share of the recorded step's regions."""
-        return self.found / self.regions if self.regions else 0.0
+        return self.matched / self.regions if self.regions else 0.0
 
     @property
     def step_error(self) -> float:
@@ -114,15 +115,15 @@ def compared(run: Run, recorded_path: Path, predicted_path: Path) -> Compared:
     left: dict[Key, list[MinedRegion]] = {}
     for region in predicted.mining.regions:
         left.setdefault(key_of(region), []).append(region)
-    unmatched, found, found_us = [], 0, 0.0
+    unmatched, matched, matched_us = [], 0, 0.0
     total_us = sum(r.time_us_per_step for r in recorded.mining.regions)
     missing = []
     for region in recorded.mining.regions:
         same = left.get(key_of(region))
         if same:
             same.pop()
-            found += 1
-            found_us += region.time_us_per_step
+            matched += 1
+            matched_us += region.time_us_per_step
         else:
             missing.append(region)
     others = [region for regions in left.values() for region in regions]
@@ -135,8 +136,8 @@ def compared(run: Run, recorded_path: Path, predicted_path: Path) -> Compared:
         name=run.name,
         device=run.device,
         regions=len(recorded.mining.regions),
-        found=found,
-        time_share=found_us / total_us if total_us else 0.0,
+        matched=matched,
+        time_share=matched_us / total_us if total_us else 0.0,
         predicted_regions=len(predicted.mining.regions),
         recorded_step_us=run.events_us or run.wall_us,
         predicted_step_us=predicted.mining.step_time_us,
@@ -183,7 +184,7 @@ def lines_of(region: MinedRegion) -> list[str]:
 def show(made: Compared) -> None:
     """Print one."""
     print(
-        f"{made.name:24} regions {made.found}/{made.regions} ({made.recall:.0%}, {made.time_share:.1%} of kernel time),"
+        f"{made.name:24} regions {made.matched}/{made.regions} ({made.recall:.0%}, {made.time_share:.1%} of time),"
         f" launches {made.predicted_launches}/{made.recorded_launches}; step {made.predicted_step_us / 1e3:.2f} ms"
         f" predicted, {made.recorded_step_us / 1e3:.2f} ms measured ({made.step_error:+.0%}); kernels "
         f"{made.predicted_kernels_us / 1e3:.2f} and {made.recorded_kernels_us / 1e3:.2f}"

@@ -35,7 +35,7 @@ class Overhead:
 @dataclass(frozen=True, slots=True)
 class Run:
     """device: of the GPU, or that there was none. events_us: a step from event to event of the device, steps launched
-    one behind the other; wall_us: the same on the host's clock; apart_us: a step that is waited for, host's clock.
+    one behind the other; wall_us: the same on the host's clock; waited_us: a step that is waited for, host's clock.
     All without a profiler, medians. peak_bytes: of the GPU's memory. slowdown, problem: as the capture tells them."""
 
     name: str
@@ -43,7 +43,7 @@ class Run:
     versions: Mapping[str, str]
     events_us: float | None
     wall_us: float
-    apart_us: float
+    waited_us: float
     spread: float
     peak_bytes: int
     overhead: Overhead

@@ -33,7 +33,7 @@ def run(model: Model, folder: Path, steps: int = TIMED) -> Run:
     step = step_of(model, device)
     warm(step, WARM_S if device == GPU else 0.0)
     events_us, wall_us = launched_in_turn(step, steps, device)
-    apart = [waited_for(step, device) for _ in range(steps)]
+    waited = [waited_for(step, device) for _ in range(steps)]
     captured, around = _captured(step, folder / f"{model.name}.json.gz", steps, device)
     recording = captured.recording
     if recording is None:
@@ -44,11 +44,11 @@ def run(model: Model, folder: Path, steps: int = TIMED) -> Run:
         versions=_versions(),
         events_us=median(events_us) if events_us else None,
         wall_us=wall_us,
-        apart_us=median(apart),
-        spread=(max(apart) - min(apart)) / median(apart),
+        waited_us=median(waited),
+        spread=(max(waited) - min(waited)) / median(waited),
         peak_bytes=torch.cuda.max_memory_allocated() if device == GPU else 0,
         overhead=Overhead(
-            median(apart), median(around.steps_us), recording.bare_us or 0.0, recording.plain_us or 0.0,
+            median(waited), median(around.steps_us), recording.bare_us or 0.0, recording.plain_us or 0.0,
             recording.stacks_us or 0.0, tuple(round(s, 4) for s in around.ends_s),
         ),
         slowdown=recording.slowdown,

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TRACES = ROOT / "tests" / "data" / "traces"
 PREFILL, TRAINING = TRACES / "llama_prefill_bf16_eager.json.gz", TRACES / "gpt2_train_autocast_eager.json.gz"
 RUN = Run(
-    name=MODELS[0].name, device="NVIDIA H200", versions={}, events_us=20_000.0, wall_us=21_000.0, apart_us=22_000.0,
+    name=MODELS[0].name, device="NVIDIA H200", versions={}, events_us=20_000.0, wall_us=21_000.0, waited_us=22_000.0,
     spread=0.0, peak_bytes=0, overhead=Overhead(1.0, 1.0, 1.0, 1.0, 1.0, (0.5, 1.0)), slowdown=1.0, problem="",
     trace="recorded.json.gz", plain="",
 )  # fmt: skip
@@ -32,7 +32,7 @@ def test_a_trace_has_every_region_of_itself_and_hardly_one_of_another_model() ->
     assert not same.unmatched
     other = compared(RUN, PREFILL, TRAINING)
     assert other.recall < 0.1
-    assert len(other.unmatched) == other.regions - other.found
+    assert len(other.unmatched) == other.regions - other.matched
 
 
 def test_a_region_of_other_calls_or_another_text_is_not_found() -> None:
@@ -57,7 +57,7 @@ def test_two_traces_of_a_model_come_out_of_the_archives_into_a_record(
     record = tmp_path / "record.json"
     assert compare(tmp_path, MODELS[:2], "", record, anew=False) == 0
     (row,) = json.loads(record.read_bytes())
-    assert row["found"] == row["regions"]
+    assert row["matched"] == row["regions"]
     assert row["recorded_step_us"] == 20_000.0
     assert f"{MODELS[1].name}: not compared: not run" in capsys.readouterr().out
 
