@@ -145,7 +145,7 @@ def _points(parts: Path, host: Host, device: Device, limit: float) -> tuple[Cond
     from kernels.calibrate.run_state import CalibrationError
 
     each = workers_here(device.memory_bytes)
-    wanted = plans(each, each)
+    wanted = plans({"eager": each, "compile": each})
     _tell(
         f"measuring {host.gpu} for {limit:g} minutes with {len(wanted)} processes; Ctrl-C stops it,"
         " and the same command goes on"

@@ -58,16 +58,21 @@ class Bench:
             call, values = self.prepared(built, runner)
             return self.timed(call, values)
 
-    def compiled(self, region: Region, with_eager: bool) -> CompiledTimes:
-        """The same of torch.compile's, with the time of each kernel that Inductor wrote; eager's own where asked."""
+    def compiled(self, region: Region, with_eager: bool, mode: str | None = None) -> CompiledTimes:
+        """The same of torch.compile's, with the time of each kernel that Inductor wrote; eager's own where asked.
+
+        mode: torch.compile's, None for its default.
+        """
         output = InductorOutput()
         built = program(region, None, "cuda")
-        runner = compiled(region, None, "cuda", None)
+        runner = compiled(region, None, "cuda", mode)
         with self.running():
             call, values = self.prepared(built, runner)
+        waited, started = self.turn.waited_s, time.perf_counter()
         with collect_output(output, build=True):
             call(*values)  # compiles; what is run takes the turn by itself
-        told: CompiledTimes = {}
+        seconds = time.perf_counter() - started - (self.turn.waited_s - waited)
+        told: CompiledTimes = {"compile_s": round(seconds, 2)}
         with self.running():
             if with_eager:
                 plain = with_gradients(built.module, region.requires_grad)

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NotRequired, TypedDict, cast
+from typing import Any, BinaryIO, NotRequired, TypedDict, cast
 
 UNFINISHED = "not finished"
 """The reason of a point whose process ended before it was measured."""
@@ -38,15 +38,38 @@ class Times(TypedDict, total=False):
 
 class CompiledTimes(Times, total=False):
     """Under torch.compile. kernels: those that Inductor wrote; externs: "NAME xCALLS STAGE" of its library calls;
-    eager: the same program without it."""
+    compile_s: until the first call had ended, other processes' turns not counted; eager: the same program without it;
+    default: of max-autotune, the same program in the default mode."""
 
     kernels: list[KernelTime]
     externs: list[str]
+    compile_s: float
     eager: Times
+    default: CompiledTimes
 
 
-class Point(CompiledTimes, total=True):
-    """One program. mode: "eager" or "compile". forward: of a program with gradients, the same without them. failed: why
+class GeneratedTime(Times, total=False):
+    """One launch of a generated kernel by itself. traits: its `GeneratedTraits` as JSON."""
+
+    name: str
+    traits: dict[str, Any]
+
+
+class GeneratedTimes(Times, total=False):
+    """Of `triton:generated`. generated: its kernels as they are launched. kept: operations that stay calls."""
+
+    generated: list[GeneratedTime]
+    kept: list[str]
+
+
+class CandidateTimes(Times, total=False):
+    """Of eager, and by candidate of this project's kernels that take the whole region."""
+
+    candidates: dict[str, Times]
+
+
+class Point(CompiledTimes, GeneratedTimes, CandidateTimes, total=True):
+    """One program. mode: its `programs.Kind`. forward: of a program with gradients, the same without them. failed: why
     there is no time. events_us: what two device events around nothing read on that host; points from before 2026-11-26
     do not have it."""
 

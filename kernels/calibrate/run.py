@@ -19,7 +19,7 @@ import msgspec
 
 from kernels.calibrate import points
 from kernels.calibrate.points import Conditions, Point
-from kernels.calibrate.programs import COMPILED_SHARES, EAGER_SHARES
+from kernels.calibrate.programs import KINDS, Kind
 from kernels.calibrate.run_state import CalibrationError, RunState, alone_in, open_state
 from kernels.calibrate.shares import Share, Work, divide
 from kernels.host import Host
@@ -75,14 +75,19 @@ class Plan:
     shares: tuple[Share, ...]
 
 
-def plans(eager: int, compiling: int) -> list[Plan]:
-    """So many workers for single operations, and so many that compile."""
-    kinds = (("eager", EAGER_SHARES, eager), ("fused", COMPILED_SHARES, compiling))
-    return [
-        Plan(f"{name}-{n}", shares)
-        for name, families, count in kinds
-        for n, shares in enumerate(divide(families, count))
-    ]
+def plans(counts: Mapping[Kind, int], families: Sequence[str] | None = None) -> list[Plan]:
+    """So many workers of each kind; none of a kind that has none of these families. families: None for all."""
+    made = []
+    for kind, count in counts.items():
+        shares = {f: share for f, share in KINDS[kind].items() if families is None or f in families}
+        if shares and count:
+            name = NAMES.get(kind, kind)
+            made += [Plan(f"{name}-{n}", shares) for n, shares in enumerate(divide(shares, count))]
+    return made
+
+
+NAMES: Mapping[Kind, str] = {"compile": "fused", "max-autotune": "autotuned"}
+"""Of workers, where that is not their kind."""
 
 
 def workers_of_each_kind(processors: int, host_bytes: float, gpu_bytes: float) -> int:

@@ -20,10 +20,13 @@ import msgspec
 import torch
 
 from kernels.calibrate import points
-from kernels.calibrate.bench import Bench, run_in_turn, shorten_benchmarks
-from kernels.calibrate.points import CompiledTimes, Point, Times
-from kernels.calibrate.programs import COMPILED_SHARES, count, draw
+from kernels.calibrate.bench import run_in_turn, shorten_benchmarks
+from kernels.calibrate.kernel_bench import KernelBench, compile_before_timing, shorten_tuning
+from kernels.calibrate.points import CandidateTimes, CompiledTimes, GeneratedTimes, Point, Times
+from kernels.calibrate.programs import count, draw, kind_of
 from kernels.calibrate.shares import Share, Work, programs
+from kernels.measure.candidate.worker import compile_in_parallel
+from kernels.measure.request import cores
 from kernels.measure.turn import Turn, exclusive_autotuning
 from profiler.region.graph.lowering import without_grad
 from profiler.region.language.text import parse
@@ -33,14 +36,21 @@ EAGER_EVERY = 3
 """Of so many compiled programs one is run by eager as well: what the times of single operations add up to."""
 
 
+COMPILING = 4
+"""Processes that compile for a worker whose kernels are tuned, at most: a product has tens of configurations."""
+
+
 class Timing(Protocol):
-    """What measures: a Bench, or what stands for it where there is no GPU. events_us: what two events around nothing
+    """What measures: a KernelBench, or what stands for it where there is no GPU. events_us: what two events around nothing
     read."""
 
     events_us: float
 
     def eager(self, region: Region) -> Times: ...
     def compiled(self, region: Region, with_eager: bool) -> CompiledTimes: ...
+    def generated(self, region: Region) -> GeneratedTimes: ...
+    def own(self, region: Region) -> CandidateTimes: ...
+    def autotuned(self, region: Region) -> CompiledTimes: ...
 
 
 BROKEN = 3
@@ -65,14 +75,18 @@ class _Silent:
 
 def measure(bench: Timing, family: str, number: int) -> Point:
     """One program with its times, or with the reason why it has none."""
-    text = draw(family, number)
-    compiling = family in COMPILED_SHARES
-    mode = "compile" if compiling else "eager"
-    point = Point(family=family, number=number, mode=mode, text=text, events_us=bench.events_us)
+    text, kind = draw(family, number), kind_of(family)
+    point = Point(family=family, number=number, mode=kind, text=text, events_us=bench.events_us)
     try:
         region = parse(text)
-        if compiling:
+        if kind == "compile":
             point.update(cast(Point, bench.compiled(region, number % EAGER_EVERY == 0)))
+        elif kind == "generated":
+            point.update(cast(Point, bench.generated(region)))
+        elif kind == "own":
+            point.update(cast(Point, bench.own(region)))
+        elif kind == "max-autotune":
+            point.update(cast(Point, bench.autotuned(region)))
         else:
             point.update(cast(Point, bench.eager(region)))
             if region.requires_grad:
@@ -121,11 +135,15 @@ def main(arguments: list[str]) -> None:
 
     inductor_config.compile_threads = 1
     inductor_config.force_disable_caches = True
+    if any(kind_of(share.family) == "max-autotune" for share in told.shares):
+        compile_in_parallel(min(COMPILING, cores()))  # before CUDA starts in this process
     turn = Turn(told.turn, _Silent())
     shorten_benchmarks()
+    shorten_tuning()
     exclusive_autotuning(turn)
+    compile_before_timing()
     run_in_turn(turn)
-    work(Bench(turn), told.shares, told.until, Path(told.file))
+    work(KernelBench(turn), told.shares, told.until, Path(told.file))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import torch.fx
 
 from kernels.codegen.budget import ONE_KERNEL, Budget, TooLong
@@ -21,6 +22,7 @@ from kernels.codegen.text import product, segments
 from kernels.codegen.text import source as files
 from kernels.codegen.text.shapes import Body, body
 from kernels.codegen.text.source import Source
+from kernels.codegen.traits import GeneratedTraits
 from profiler.region.graph.lowering import Graph
 
 
@@ -70,14 +72,16 @@ class Pieces:
         self.budget.spend(ONE_KERNEL)
         return self.written(made, nodes)
 
-    def written(self, made: Plan, nodes: Sequence[torch.fx.Node], shape: files.Shape = body) -> Piece:
-        """The plan's text. nodes: what it is called after."""
+    def written(
+        self, made: Plan, nodes: Sequence[torch.fx.Node], shape: files.Shape = body, parts: Sequence[Plan] = ()
+    ) -> Piece:
+        """The plan's text. nodes: what it is called after. parts: what it computes over domains of their own."""
         labels = [label(n) for n in nodes if n.target is not operator.getitem]
         short = list(dict.fromkeys(name for name in labels if name.isidentifier()))[:5]
         kernel = "generated_" + "_".join(short or ["kernel"])
         by_name = {name: node for node, name in self.names.items()}
         stored = tuple(by_name[s.name] for s in made.stores)
-        source = files.write(made, ", ".join(dict.fromkeys(labels)), kernel, self.lines, shape)
+        source = files.write(made, ", ".join(dict.fromkeys(labels)), kernel, self.lines, shape, parts)
         return Piece(replace(source, lines=_lines_of(nodes)), stored)
 
     def scatter(self, node: torch.fx.Node, steps: Sequence[torch.fx.Node]) -> Piece:
@@ -93,7 +97,9 @@ class Pieces:
         self.budget.spend(ONE_KERNEL + len(steps) + len(behind))
         made = plan_product(node, steps, behind, self.names, self.budget)
         shape = functools.partial(_product_body, made)
-        return self.written(made.plan, [*_told(steps), node, *behind], shape)
+        parts = (made.left.plan, made.right.plan, made.result)
+        piece = self.written(made.plan, [*_told(steps), node, *behind], shape, parts)
+        return replace(piece, source=replace(piece.source, traits=_of_product(piece.source.traits, made)))
 
     def segments(
         self, node: torch.fx.Node, steps: Sequence[torch.fx.Node], behind: Sequence[torch.fx.Node] = ()
@@ -102,7 +108,8 @@ class Pieces:
         self.budget.spend(ONE_KERNEL + len(steps) + len(behind))
         made = plan_segments(node, steps, behind, self.names, self.budget)
         shape = functools.partial(_segments_body, made)
-        return self.written(made.plan, [*_told(steps), node, *behind], shape)
+        parts = (made.source.plan, made.result)
+        return self.written(made.plan, [*_told(steps), node, *behind], shape, parts)
 
     def runs(self, nodes: Sequence[torch.fx.Node], reason: Unsupported) -> list[Piece]:
         """The longest run of operations that fits in one kernel, then the rest. reason: why all of them do not."""
@@ -137,6 +144,16 @@ def _lines_of(nodes: Sequence[torch.fx.Node]) -> tuple[int, ...]:
 
 def _told(steps: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
     return [s for s in steps if not is_fill(s) and not is_view(s)]
+
+
+def _of_product(traits: GeneratedTraits | None, made: Product) -> GeneratedTraits | None:
+    """The traits with the sizes of the product."""
+    if traits is None:
+        return None
+    return msgspec.structs.replace(
+        traits, rows=made.m, columns=made.n, batch=made.batch, inner=made.k,
+        flops=2 * made.batch * made.m * made.n * made.k, dtype=made.left.dtype,
+    )  # fmt: skip
 
 
 def _product_body(made: Product, _: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:

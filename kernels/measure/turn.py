@@ -71,6 +71,16 @@ class Turn:
             raise
         self._take(before)
 
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """Others may have it meanwhile; then it is taken again as it was held."""
+        before = self._held
+        self._take(fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            self._take(before)
+
     def _take(self, kind: int) -> None:
         if kind == self._held or self._file is None or self._door is None:
             return

@@ -19,6 +19,7 @@ from kernels.codegen.index import contiguous_strides
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.names import Names, comment
 from kernels.codegen.text.shapes import Body, body
+from kernels.codegen.traits import GeneratedTraits, traits_of
 
 CACHE_VARIABLE = "TRITONWORTHY_KERNEL_DIR"
 
@@ -38,6 +39,7 @@ class Source:
     arguments: tuple[str, ...] = ()  # dtypes of the tensors that the kernel itself takes, in order
     options: tuple[tuple[str, bool | str], ...] = ()  # of every launch, with a constant that follows a setting of torch
     lines: tuple[int, ...] = ()  # of the region's text, from 1, that it computes
+    traits: GeneratedTraits | None = None  # None where it has nothing to launch
 
     @property
     def key(self) -> str:
@@ -48,8 +50,11 @@ Shape = Callable[[Plan, Mapping[str, str], Mapping[int, str]], Body]
 """Writes the body: of a plan, with the names of its pointers, for a region's text by line."""
 
 
-def write(plan: Plan, title: str, kernel: str, lines: Mapping[int, str], shape: Shape = body) -> Source:
-    """The whole text of a kernel's file: imports, device functions, kernel, launch() and run()."""
+def write(
+    plan: Plan, title: str, kernel: str, lines: Mapping[int, str], shape: Shape = body, parts: Sequence[Plan] = ()
+) -> Source:
+    """The whole text of a kernel's file: imports, device functions, kernel, launch() and run(). parts: what it
+    computes over domains of their own."""
     names = Names([kernel])
     tensors = {name: names.new(name) for name in [*plan.operands, *(s.name for s in plan.stores)]}
     read = {v.operand for v in plan.values if v.kind == "load"} | {s.name for s in plan.stores}
@@ -71,6 +76,7 @@ def write(plan: Plan, title: str, kernel: str, lines: Mapping[int, str], shape: 
     return Source(
         text, kernel, done.form, inputs, tuple(plan.operands.values()), plan.stores, done.configs, plan.seeded,
         tuple(arguments), tuple(options),
+        traits=None if plan.empty else traits_of(plan, done.form, len(done.configs), parts),
     )  # fmt: skip
 
 

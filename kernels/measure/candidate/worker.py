@@ -169,7 +169,7 @@ class Worker:
     def _open_gpu(self, device: str, workers: int) -> None:
         """Its context, once. workers: of torch.compile's pool, which has to be there before."""
         if not self.opened:
-            _compile_in_parallel(workers)
+            compile_in_parallel(workers)
             torch.cuda.set_device(device)
             torch.cuda.synchronize()
             self.opened = True
@@ -377,7 +377,7 @@ class Worker:
             return []
 
 
-def _compile_in_parallel(workers: int) -> None:
+def compile_in_parallel(workers: int) -> None:
     """Inductor's compile pool, forked from here before CUDA starts rather than as fresh interpreters.
 
     Such workers stay in this process's group, so they end with it.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernels.calibrate.points import CompiledTimes, Times
+from kernels.calibrate.points import CandidateTimes, CompiledTimes, GeneratedTimes, Times
 from kernels.calibrate.shares import Work
 from kernels.calibrate.worker import end_with_the_starter, work
 from profiler.region.model import ITEMSIZE, Region
@@ -45,6 +45,15 @@ class Reckoned:
         times: CompiledTimes = {"kernels": [], "externs": []}
         times.update(self.eager(region))  # type: ignore[typeddict-item]
         return times
+
+    def generated(self, region: Region) -> GeneratedTimes:
+        return {**self.eager(region), "generated": [], "kept": []}
+
+    def own(self, region: Region) -> CandidateTimes:
+        return {**self.eager(region), "candidates": {}}
+
+    def autotuned(self, region: Region) -> CompiledTimes:
+        return {**self.compiled(region, False), "default": self.compiled(region, True)}
 
 
 if __name__ == "__main__":

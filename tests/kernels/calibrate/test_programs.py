@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 
 from kernels.calibrate import trained_programs
-from kernels.calibrate.programs import ALL, EAGER, FUSED, count, draw
+from kernels.calibrate.kernel_bench import whole_kernels
+from kernels.calibrate.programs import ALL, EAGER, FUSED, GROUPS, KINDS, OWN_SHARES, count, draw, kind_of
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import lower, without_grad
 from profiler.region.language.text import parse
@@ -67,6 +68,22 @@ def test_a_single_operation_is_one_so_that_a_time_is_its_own(family: str) -> Non
 def test_programs_that_are_fused_have_gradients_among_them() -> None:
     texts = [draw(family, n) for family in FUSED for n in NUMBERS]
     assert 0.1 < sum(".requires_grad" in t for t in texts) / len(texts) < 0.6
+
+
+@pytest.mark.parametrize("family", sorted(OWN_SHARES.keys() - {"own_model_program"}))
+def test_programs_for_kernels_of_the_project_have_one_that_takes_them_whole(family: str) -> None:
+    """Most of them: or minutes on a GPU are spent on looking."""
+    graphs = [lower(parse(draw(family, n))) for n in NUMBERS]
+    assert sum(bool(whole_kernels(g)) for g in graphs) >= len(NUMBERS) // 3
+
+
+def test_a_family_run_in_another_way_has_the_other_familys_programs() -> None:
+    assert draw("generated_chain", 7) == draw("autotuned_chain", 7) == draw("chain", 7)
+    assert count("autotuned_model_program") == count("model_program")
+    assert [kind_of(f) for f in ("chain", "generated_chain", "softmax")] == ["compile", "generated", "eager"]
+    names = [family for shares in KINDS.values() for family in shares]
+    assert len(names) == len(set(names)), "a family of two kinds"
+    assert set(names) >= {family for group in GROUPS.values() for family in group}
 
 
 def test_another_process_draws_the_same() -> None:

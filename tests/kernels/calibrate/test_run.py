@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernels.calibrate import run
+from kernels.calibrate import run, trained_programs
 from kernels.calibrate.points import Point, finished, read_folder
+from kernels.calibrate.programs import families
 from kernels.calibrate.run import Listener, Plan, Progress, measure, plans, workers_of_each_kind
 from kernels.calibrate.run_state import CalibrationError, RunState, open_state
 from kernels.calibrate.shares import Share
@@ -227,4 +228,13 @@ def test_a_small_host_gets_fewer_workers() -> None:
     assert workers_of_each_kind(32, 8 * GIB, 80e9) == 2
     assert workers_of_each_kind(32, 128 * GIB, 12e9) < 4
     assert workers_of_each_kind(1, GIB, 4e9) == 1
-    assert [p.name for p in plans(1, 1)] == ["eager-0", "fused-0"]
+
+
+def test_workers_are_of_the_families_that_are_asked_for() -> None:
+    assert [p.name for p in plans({"eager": 1, "compile": 1})] == ["eager-0", "fused-0"]
+    asked = plans({"eager": 2, "generated": 2, "own": 1}, families(["generated", "trained", "own_softmax"]))
+    assert [p.name for p in asked] == ["eager-0", "eager-1", "generated-0", "generated-1", "own-0"]
+    assert {s.family for p in asked if p.name.startswith("eager") for s in p.shares} == set(trained_programs.FAMILIES)
+    assert [s.family for s in asked[-1].shares] == ["own_softmax"]
+    with pytest.raises(ValueError, match="'chains' is no family and no group"):
+        families(["chain", "chains"])

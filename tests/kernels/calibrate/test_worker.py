@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels.calibrate import points
-from kernels.calibrate.points import CompiledTimes, Times
+from kernels.calibrate.points import CandidateTimes, CompiledTimes, GeneratedTimes, Times
 from kernels.calibrate.programs import count, draw
 from kernels.calibrate.shares import Share, programs
 from kernels.calibrate.worker import work
@@ -49,6 +49,25 @@ class Clock:
         times: CompiledTimes = {"kernels": [], "externs": []}
         times.update(self.eager(region))  # type: ignore[typeddict-item]
         return times
+
+    def generated(self, region: Region) -> GeneratedTimes:
+        return {**self.eager(region), "generated": [], "kept": ["mm"]}
+
+    def own(self, region: Region) -> CandidateTimes:
+        return {**self.eager(region), "candidates": {"triton:softmax": {"cold_us": 1.0}}}
+
+    def autotuned(self, region: Region) -> CompiledTimes:
+        return {**self.eager(region), "compile_s": 3.0}
+
+
+def test_each_kind_of_family_is_run_in_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = [Share(name, 1.0) for name in ("generated_chain", "own_softmax", "autotuned_linear")]
+    work(Clock(monkeypatch, 9), shares, 9.0, tmp_path / "a.jsonl")
+    by_mode = {p["mode"]: p for p in points.finished(points.read(tmp_path / "a.jsonl"))}
+    assert by_mode["generated"]["kept"] == ["mm"]
+    assert by_mode["own"]["candidates"] == {"triton:softmax": {"cold_us": 1.0}}
+    assert by_mode["max-autotune"]["compile_s"] == 3.0
+    assert by_mode["generated"]["text"] == draw("chain", by_mode["generated"]["number"])
 
 
 def test_the_programs_of_the_shares_are_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

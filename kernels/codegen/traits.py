@@ -1,0 +1,174 @@
+"""GeneratedTraits: what sets the time of a generated kernel, as its plan says it before anything is launched."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kernels.codegen.expressions.values import Value
+from kernels.codegen.plan import Plan, Store
+from kernels.codegen.text.loops import levels_of
+from profiler.region.model import ITEMSIZE
+
+SPECIAL = re.compile(r"\b(exp2?|log2?|log1p|expm1|sqrt(_rn)?|rsqrt|sin|cos|tan|sigmoid|erf|tanh|pow|lgamma|log_add)\(")
+"""Calls in an expression that special-function units take, or tens of instructions."""
+HEAVY = re.compile(r"\b(erf|tanh|pow|lgamma|log1p|expm1|tan)\(")
+DRAWN = "(seed + "
+
+
+class GeneratedTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kernel. form: flat, tile, rows, loop, product or segments. Sizes in elements, traffic in bytes.
+
+    rows, columns: that it walks over; of a product its result's, `batch` and `inner` the other sizes. axes: dimensions
+    that a place is taken apart into. passes: walks over a row. strided: neighbours in memory lie along the rows.
+    bytes_read: of each tensor once; bytes_asked: of all loads, each element as often as it is loaded; bytes_written;
+    bytes_added: by atomics; bytes_started: of outputs that are copied or filled before. loads, full_loads: those that
+    differ along rows and columns. broken_bytes: of loads and stores whose neighbouring elements do not lie side by
+    side; placed_bytes: at places that were read. item_bytes: of the narrowest full load. arithmetic, special, heavy,
+    drawn: executions of operations, of special functions, of those that take tens of instructions, of random numbers.
+    reductions, scans, sorts: of them. configurations: that it is tuned over. flops, dtype: of a product.
+    """
+
+    form: str
+    rows: int
+    columns: int
+    axes: int
+    passes: int = 1
+    strided: bool = False
+    bytes_read: int = 0
+    bytes_asked: int = 0
+    bytes_written: int = 0
+    bytes_added: int = 0
+    bytes_started: int = 0
+    loads: int = 0
+    full_loads: int = 0
+    stores: int = 0
+    broken_bytes: int = 0
+    placed_bytes: int = 0
+    item_bytes: int = 4
+    arithmetic: int = 0
+    special: int = 0
+    heavy: int = 0
+    drawn: int = 0
+    reductions: int = 0
+    scans: int = 0
+    sorts: int = 0
+    configurations: int = 1
+    batch: int = 1
+    inner: int = 0
+    flops: int = 0
+    dtype: str = "f32"
+
+    @property
+    def bytes_moved(self) -> int:
+        """Fewest that it has to read and write; what is added to is read as well."""
+        return self.bytes_read + self.bytes_written + 2 * self.bytes_added + self.bytes_started
+
+
+def traits_of(plan: Plan, form: str, configurations: int, parts: Sequence[Plan] = ()) -> GeneratedTraits:
+    """plan: of the whole kernel. parts: of what it computes, each over a domain of its own, where that is not the
+    plan's: of a product its operands and its result."""
+    told = [_Part(part) for part in parts or (plan,)]
+    stores = plan.stores
+    plain, added = [s for s in stores if not s.how], [s for s in stores if s.how]
+    item_bytes = [ITEMSIZE[v.stored] for part in told for v in part.loads if part.is_full(v) and v.stored]
+    rows, columns = plan.domain.rows, plan.domain.width
+    if form == "flat":
+        rows, columns = rows * columns, 1
+    elif form == "tile":
+        columns = plan.domain.sizes[-1]
+        rows = math.prod(plan.domain.sizes[:-1])
+    return GeneratedTraits(
+        form=form,
+        rows=rows,
+        columns=columns,
+        axes=max(len(part.plan.domain.sizes) for part in told),
+        passes=_passes(plan) if form == "loop" else 1,
+        strided=bool(plan.reduces and plan.strided),
+        bytes_read=sum(_bytes(o.dtype, o.shape, o.strides) for o in plan.operands.values()),
+        bytes_asked=sum(part.lanes(v) * ITEMSIZE.get(v.stored, 4) for part in told for v in part.loads),
+        bytes_written=sum(_bytes(s.dtype, s.shape, s.strides) for s in plain),
+        bytes_added=sum(_added(s, told[-1]) for s in added),
+        bytes_started=sum(_started(s) for s in added),
+        loads=sum(len(part.loads) for part in told),
+        full_loads=sum(part.is_full(v) for part in told for v in part.loads),
+        stores=len(stores),
+        broken_bytes=sum(part.broken_bytes() for part in told),
+        placed_bytes=sum(
+            part.lanes(v) * ITEMSIZE.get(v.stored, 4) for part in told for v in part.loads if v.args and v.stride
+        ),
+        item_bytes=min(item_bytes, default=4),
+        arithmetic=sum(part.executed(lambda v: True) for part in told),
+        special=sum(part.executed(lambda v: SPECIAL.search(v.text) is not None) for part in told),
+        heavy=sum(part.executed(lambda v: HEAVY.search(v.text) is not None) for part in told),
+        drawn=sum(part.executed(lambda v: DRAWN in v.text) for part in told),
+        reductions=sum(v.kind == "reduce" for part in told for v in part.plan.values),
+        scans=sum(v.kind == "scan" for part in told for v in part.plan.values),
+        sorts=sum(v.kind == "sort" for part in told for v in part.plan.values),
+        configurations=configurations,
+    )
+
+
+class _Part:
+    """What is computed over one domain."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.loads = [v for v in plan.values if v.kind == "load"]
+        self.elements = plan.domain.rows * plan.domain.width
+
+    def lanes(self, load: Value) -> int:
+        """Elements that it loads: one for each place of the dimensions that it depends on."""
+        if load.args:
+            return self.elements
+        return math.prod(self.plan.domain.sizes[d] for d, _ in load.where.terms)
+
+    def is_full(self, load: Value) -> bool:
+        return 2 * self.lanes(load) > self.elements
+
+    def broken_bytes(self) -> int:
+        """Of full loads and stores without a dimension along which the next element lies next in memory."""
+        broken = [v for v in self.loads if self.is_full(v) and not v.args and self._is_broken(v.where.terms)]
+        return sum(self.lanes(v) * ITEMSIZE.get(v.stored, 4) for v in broken) + sum(
+            self.elements * ITEMSIZE.get(s.dtype, 4)
+            for s in self.plan.stores
+            if not s.how and s.where.terms and self._is_broken(s.where.terms)
+        )
+
+    def _is_broken(self, terms: Sequence[tuple[int, int]]) -> bool:
+        return bool(terms) and min(abs(c) for _, c in terms) > 1
+
+    def executed(self, wanted: Callable[[Value], bool]) -> int:
+        """Executions of the expressions that are wanted; each reduction and scan is one for each element as well."""
+        total = 0
+        for value in self.plan.values:
+            if value.kind not in ("expression", "reduce", "scan") or not wanted(value):
+                continue
+            whole = value.columns or value.kind != "expression"
+            total += self.elements if whole else self.plan.domain.rows
+        return total
+
+
+def _bytes(dtype: str, shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Of its distinct elements: an expanded dimension is read once."""
+    return ITEMSIZE.get(dtype, 4) * math.prod(n for n, s in zip(shape, strides, strict=True) if s or not n)
+
+
+def _added(store: Store, part: _Part) -> int:
+    """Bytes of the additions that are made to memory."""
+    return part.elements * ITEMSIZE.get(store.dtype, 4)
+
+
+def _started(store: Store) -> int:
+    """Bytes that are moved so that an output holds what it begins with: twice its own where they are copied."""
+    if store.start is None:
+        return 0
+    return _bytes(store.dtype, store.shape, store.strides) * (1 if store.start.number is not None else 2)
+
+
+def _passes(plan: Plan) -> int:
+    """Walks along a row: one for each level of reductions, one more where columns are stored."""
+    return max(levels_of(plan.values)[0].values(), default=0) + any(s.value.columns for s in plan.stores)
