@@ -6,6 +6,7 @@ The file is read in pieces, and equal arguments are kept once: a loop over token
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,9 @@ PIECE_BYTES = 4 * 1024 * 1024
 BOUNDARY = b"\n  },\n  {"
 """Between two events, as torch writes them: no string has a line's end in it."""
 LIST = b'"traceEvents": ['
-END = b"\n  ]"
+END = b"]"
+"""Of the list: behind it is the file's own name alone."""
+NAME = re.compile(rb'("name": ")([^\n]*)("\s*,\s*"pid": )')
 NOTHING = msgspec.Raw(b"[]")
 
 
@@ -48,6 +51,9 @@ class _Event(msgspec.Struct, gc=False):
 
 class _File(msgspec.Struct, gc=False):
     traceEvents: list[_Event]  # noqa: N815 (torch's name)
+
+
+EVENTS = msgspec.json.Decoder(list[_Event])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,6 @@ def read_spans(path: Path) -> list[Span]:
 
 def _pieces(path: Path) -> Iterator[list[_Event]]:
     """Some events after the other; all at once where they are not written as torch writes them today."""
-    decoder = msgspec.json.Decoder(list[_Event])
     with path.open("rb") as file:
         rest = file.read(PIECE_BYTES).partition(LIST)[2]
         if not rest:
@@ -88,9 +93,17 @@ def _pieces(path: Path) -> Iterator[list[_Event]]:
             del more
             whole, boundary, left = rest.rpartition(BOUNDARY)
             if boundary:
-                yield decoder.decode(b"[" + whole + b"}]")
+                yield _decoded(b"[" + whole + b"}]")
                 rest = b"{" + left
-        yield decoder.decode(b"[" + rest.rpartition(END)[0] + b"]")
+        yield _decoded(b"[" + rest.rpartition(END)[0] + b"]")
+
+
+def _decoded(piece: bytes) -> list[_Event]:
+    """torch escapes no quote in the name that a program gives a span of its own: such a name is mended."""
+    try:
+        return EVENTS.decode(piece)
+    except msgspec.DecodeError:
+        return EVENTS.decode(NAME.sub(lambda m: m[1] + m[2].replace(b"\\", b"/").replace(b'"', b"'") + m[3], piece))
 
 
 def _signature(args: _Arguments, known: dict[tuple[bytes, ...], Signature]) -> Signature:
