@@ -180,7 +180,9 @@ def _without_memory(capability: int, recorder: Recorder) -> Iterator[ToMeta]:
         stack.enter_context(gpu_choices(recorder.chosen))
         stack.enter_context(_without_triton(recorder))
         stack.enter_context(torch.device("meta"))
-        yield stack.enter_context(ToMeta(recorder))
+        devices = ToMeta(recorder)
+        stack.enter_context(devices.autocast.kept())
+        yield stack.enter_context(devices)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from profiler.program.autocast import Autocast
 from profiler.program.guesses import READS
 from profiler.program.recorder import Recorder
 
@@ -29,6 +30,7 @@ class ToMeta(TorchFunctionMode):
         super().__init__()
         self.building = True
         self.recorder = recorder
+        self.autocast = Autocast()
         self.on_host: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """Tensors that were copied there."""
 
@@ -48,6 +50,8 @@ class ToMeta(TorchFunctionMode):
             kwargs["device"] = "cpu"
         if "device" in kwargs:
             kwargs["device"] = _device(kwargs["device"], moves)
+        if not self.building:
+            args, kwargs = self.autocast.cast(func, args, kwargs)
         result = func(*(_device(a, moves) for a in args), **kwargs)
         return self.to_host(result) if leaves else result
 
