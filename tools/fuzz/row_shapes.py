@@ -59,6 +59,7 @@ BATCH = (
     "return ((z - m) * torch.rsqrt(v + 1e-5)).to({t})\n"
 )
 SCALED = "x: {t}[{x}]\ns: {t}[{1}]\nr: {t}[{x}]\nreturn F.relu(x * s[:, None, None] + r)\n"
+TURNED = "x: {t}[{x}]\nr: {t}[{0}, {1}, {3}, {2}]\nreturn x.transpose(-2, -1) + r\n"
 POOLED = "x: {t}[{x}]\nreturn F.silu(x).mean(1)\n"
 PIXELS = "x: {t}[{x}]\nreturn x - x.mean((2, 3), keepdim=True)\n"
 PRODUCT_OF_SOFTMAX = (
@@ -75,7 +76,7 @@ MILLION = 1 << 20
 CASES: Sequence[RowCase] = (
     RowCase(SOFTMAX, "bf16", (4, MILLION)),
     RowCase(SOFTMAX_FIRST, "bf16", (65536, 256)),
-    RowCase(LAYER_BACKWARD, "bf16", (8192, 8192)),
+    RowCase(LAYER_BACKWARD, "bf16", (8192, 4096)),
     RowCase(LAYER, "bf16", (16, MILLION)),
     RowCase(GROUP_LAST, "f16", (32, 64, 56, 56)),
     RowCase(SCALED, "bf16", (256, 512, 7, 7)),
@@ -112,7 +113,7 @@ CASES: Sequence[RowCase] = (
     RowCase(PIXELS, "bf16", (64, 256, 14, 14)),
     RowCase(CHANNEL, "bf16", (8, 64, 256, 256)),
     RowCase(PRODUCT_OF_SOFTMAX, "f32", (64, 7, 128, 63)),
-    RowCase(LAYER, "bf16", (1000, 4097)),
+    RowCase(TURNED, "f32", (64, 7, 128, 63)),
 )  # fmt: skip
 
 

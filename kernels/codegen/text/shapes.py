@@ -17,8 +17,10 @@ MAX_ACROSS, MAX_ACROSS_ONCE = 512, 128
 """Elements of a row times full loads that are held where neighbours in memory lie along the rows: 32 rows and more, 64
 bytes that memory gives at once; and where each element is needed once, so that holding it saves no second read."""
 
-INNER = 128
-"""Columns from which a tile of rows and columns beats a flat block with a division: a row of 256 bytes in bf16."""
+INNER, INNER_TURNED = 128, 32
+"""Columns from which a tile of rows and columns beats a flat block with a division: a row of 256 bytes in bf16; and
+where an operand lies along the rows, of which a flat block would read each element by itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,19 @@ def choose(plan: Plan) -> str:
             return "rows" if held <= (MAX_ACROSS_ONCE if _walks(plan) == 1 else MAX_ACROSS) else "loop"
         return "rows" if held <= MAX_HELD or domain.width <= 4096 else "loop"
     counts = any(s.how == "count" for s in plan.stores)  # of a block with one dimension
-    if len(domain.sizes) == 1 or domain.sizes[-1] < INNER or counts:
+    least = INNER_TURNED if _turned(plan) else INNER
+    if len(domain.sizes) == 1 or domain.sizes[-1] < least or counts:
         return "flat"
     return "tile"
+
+
+def _turned(plan: Plan) -> bool:
+    """Some operand's neighbours lie along the rows of a tile."""
+    last = len(plan.domain.sizes) - 1
+    return any(
+        v.kind == "load" and abs(v.where.coefficient(last)) > 1 and any(c == 1 for _, c in v.where.terms)
+        for v in plan.values
+    )
 
 
 def _walks(plan: Plan) -> int:
@@ -180,13 +192,8 @@ def _with_columns(plan: Plan) -> Plan:
 
 
 def _tile_configs(plan: Plan, rows: int, columns: int) -> tuple[tuple[tuple[tuple[str, int], ...], int], ...]:
-    last = len(plan.domain.sizes) - 1
-    across = any(
-        v.kind == "load" and v.where.coefficient(last) > 1 and any(c == 1 for _, c in v.where.terms)
-        for v in plan.values
-    )
     wanted: tuple[tuple[int, int, int], ...]
-    if across:  # some operand runs along the rows: square tiles keep both sides in whole sectors
+    if _turned(plan):  # square tiles keep both sides in whole sectors
         wanted = ((32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 64, 4), (64, 64, 8))
     elif _windowed(plan):
         wanted = ((1, 256, 4), (1, 512, 4), (2, 256, 4), (4, 128, 4), (4, 256, 8))

@@ -35,6 +35,7 @@ AXES = {
     "odd neighbours with a vector": "x: {d}[2, 700, 17]\nw: {d}[17]\nv: {d}[2, 1, 17]\n"
     "return (x.float() * w + v).mean(1)\n",
     "a turned operand": "x: {d}[3, 40, 300].strides(12000, 1, 40)\nw: {d}[300]\nreturn F.layer_norm(x, (300,), w)\n",
+    "a turned operand of short rows": "x: {d}[2, 70, 45]\nr: {d}[2, 45, 70]\nreturn x.transpose(-2, -1) * r, r + 1\n",
     "channels last": "x: {d}[2, 6, 5, 7].channels_last\nw: {d}[6]\nb: {d}[6]\nreturn F.group_norm(x, 3, w, b)\n",
     "odd image": "x: {d}[3, 5, 7, 7]\ns: {d}[5]\nreturn x * s[:, None, None], x.float().mean((2, 3))\n",
     "group norm": "x: {d}[2, 6, 20]\nw: {d}[6]\nb: {d}[6]\ny = F.group_norm(x, 3, w, b)\nreturn F.silu(y)\n",
