@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.atlas.item import Item, alignment, log2
 from profiler.oracle.model import PERSISTENT, POINTWISE, REDUCTION, SCAN
@@ -78,6 +79,15 @@ def kernel_item(traits: KernelTraits, bytes_moved: int | None = None) -> Item | 
     }  # fmt: skip
     group = "generated pointwise" if traits.kind == POINTWISE else "generated reduction"
     return Item(group, moved, numbers, lanes=lanes)
+
+
+AUTOTUNED = "autotuned"
+"""What stands in the place of the first word of a group's name, for the same under max-autotune."""
+
+
+def autotuned_item(item: Item) -> Item:
+    """The same kernel or call under max-autotune, where more configurations of it are compared."""
+    return replace(item, group=f"{AUTOTUNED} {item.group.partition(' ')[2]}")
 
 
 def _lane_bytes(access: Access) -> int:
