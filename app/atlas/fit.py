@@ -20,6 +20,7 @@ from app.atlas.kernel_items import autotuned_item, kernel_item
 from app.atlas.operation_items import UNPRICED, operation_item
 from app.atlas.own_items import own_item
 from kernels.calibrate.points import CompiledTimes, Conditions, Point
+from kernels.calibrate.programs import drawn_by
 from kernels.codegen.traits_model import GeneratedTraits
 from profiler.hardware import Device
 from profiler.oracle.kernel_traits import read_traits
@@ -27,8 +28,9 @@ from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 
-EVENT_US = 1.3
-"""What two device events around one launch add to it: around nothing they read 1.25 µs (H200, H100)."""
+EVENTS_US = 1.3
+"""What two device events around one launch add to it, where the point does not say what they read around nothing: 1.25 µs
+on the hosts that were measured before points said it; on another host, with an H200 too, 2.82."""
 LEAST_US = 0.5
 """No launch counts as shorter."""
 LEAST_DIFFERENCE = 0.15
@@ -63,23 +65,28 @@ def items_of(points: Iterable[Point], device: Device) -> list[Measured]:
     for point in points:
         if "failed" in point:
             continue
-        program = f"{point['family']} {point['number']}"
+        program = f"{drawn_by(point['family'])} {point['number']}"  # the same one, however it was run
         for item, cold_us, warm_us in READ[point["mode"]](point):
             measured.append(Measured(item, cold_us, warm_us, program, item.floor_us(device)))
     return measured
 
 
-def _kernels(point: CompiledTimes) -> Iterator[tuple[Item, float, float]]:
+def _kernels(point: Point) -> Iterator[tuple[Item, float, float]]:
+    return _inductors(point, point)
+
+
+def _inductors(times: CompiledTimes, point: Point) -> Iterator[tuple[Item, float, float]]:
     """(item, cold, warm) of each kernel that Inductor wrote; cold alone was measured."""
-    for kernel in point.get("kernels", ()):
+    for kernel in times.get("kernels", ()):
         item = kernel_item(read_traits(kernel["source"]), kernel["bytes_moved"])
         if item is not None and kernel["times_us"]:
-            time_us = _net(kernel["times_us"][0])
+            time_us = _net(kernel["times_us"][0], point)
             yield item, time_us, time_us
 
 
-def _net(time_us: float) -> float:
-    return max(LEAST_US, time_us - EVENT_US)
+def _net(time_us: float, point: Point) -> float:
+    """Without what the events add on the host where the point was measured."""
+    return max(LEAST_US, time_us - point.get("events_us", EVENTS_US))
 
 
 def _alone(point: Point) -> Iterator[tuple[Item, float, float]]:
@@ -96,7 +103,7 @@ def _alone(point: Point) -> Iterator[tuple[Item, float, float]]:
     if item is None:
         return
     if forward is None:
-        yield item, _net(point["cold_us"]), _net(point["warm_us"])
+        yield item, _net(point["cold_us"], point), _net(point["warm_us"], point)
         return
     cold_us, warm_us = point["cold_us"] - forward["cold_us"], point["warm_us"] - forward["warm_us"]
     if min(cold_us / point["cold_us"], warm_us / point["warm_us"]) >= LEAST_DIFFERENCE:
@@ -107,7 +114,7 @@ def _generated(point: Point) -> Iterator[tuple[Item, float, float]]:
     """Each kernel of this project's generator, by itself."""
     for kernel in point.get("generated", ()):
         item = generated_item(msgspec.convert(kernel["traits"], GeneratedTraits))
-        yield item, _net(kernel["cold_us"]), _net(kernel["warm_us"])
+        yield item, _net(kernel["cold_us"], point), _net(kernel["warm_us"], point)
 
 
 def _own(point: Point) -> Iterator[tuple[Item, float, float]]:
@@ -119,7 +126,7 @@ def _own(point: Point) -> Iterator[tuple[Item, float, float]]:
     for candidate, times in point.get("candidates", {}).items():
         item = own_item(candidate, operations)
         if item is not None:
-            yield item, _net(times["cold_us"]), _net(times["warm_us"])
+            yield item, _net(times["cold_us"], point), _net(times["warm_us"], point)
 
 
 def _autotuned(point: Point) -> Iterator[tuple[Item, float, float]]:
@@ -129,7 +136,7 @@ def _autotuned(point: Point) -> Iterator[tuple[Item, float, float]]:
         yield autotuned_item(item), cold_us, warm_us
     default = point.get("default")
     if default is not None:
-        yield from _kernels(default)
+        yield from _inductors(default, point)
     if point.get("kernels") and default is not None and default.get("kernels"):
         return  # something is around it
     for item, cold_us, warm_us in _alone(point):

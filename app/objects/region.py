@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from app.objects.advice import Advice
 from app.objects.basis import RestsOn
-from app.objects.common import Binding, Note
+from app.objects.common import Binding, Note, Range
 from app.objects.cost import Cost
 from app.objects.obstacle import Obstacle
 from app.objects.oracle import OraclePrediction, Recompiles
@@ -66,7 +66,8 @@ class RegionBody(TypedDict):
 
     The keys that may lack are a trace's: key: its name within the trace. missing: why there is no text. forward_of: the
     key of the region whose gradient it computes. streams: that its kernels run on. launches_left: share of its launches
-    that is left with each tool. busy_us_per_step: of its time, its part where kernels of several streams overlap.
+    that is left with each tool. fp8_left: share of its time that is left with its large products in 8 bits, null
+    where it has none. busy_us_per_step: of its time, its part where kernels of several streams overlap.
     gpu_paced_us_per_step: while the GPU sets the step's pace. notes: why there is no advice.
     """
 
@@ -98,6 +99,7 @@ class RegionBody(TypedDict):
     kernels_per_call: NotRequired[float]
     kernel_names: NotRequired[list[str]]
     launches_left: NotRequired[dict[str, float]]
+    fp8_left: NotRequired[Range | None]
     busy_us_per_step: NotRequired[float]
     gpu_paced_us_per_step: NotRequired[float]
     streams: NotRequired[list[int]]
@@ -118,6 +120,7 @@ class RegionAdvised(TypedDict, total=False):
     advice: Advice | None
     rests_on: RestsOn
     launches_left: dict[str, float]
+    fp8_left: Range | None
     missing: str
     notes: list[Note]
 
@@ -129,7 +132,8 @@ class Region(RegionBody):
     rests_on: what the predicted times rest on. validations: ids, the newest first. archive: the record nearest to it
     where this host has measured nothing. Of a trace's region only: key: its name within the trace. missing: why there
     is no text. forward_of: the key of the region whose gradient it computes. streams: that its kernels run on.
-    launches_left: share of its launches that is left with each tool.
+    launches_left: share of its launches that is left with each tool. fp8_left: share of its time that is left with its
+    large products in 8 bits.
     """
 
     id: str

@@ -30,6 +30,7 @@ from app.trace_report.call_trees import call_trees_json
 from app.trace_report.called_from import MAX_CALLERS, called_from
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.comparison.serving import serving
+from app.trace_report.fp8_left import fp8_left
 from app.trace_report.launches_left import launches_left
 from app.trace_report.progress import Progress, Tell, packed_mb
 from app.trace_report.speedup import with_actions
@@ -451,6 +452,7 @@ def _advise(mined: MinedRegion, inputs: AdviceInputs, target: Device, thresholds
         "advice": region["advice"],
         "rests_on": region["rests_on"],
         "launches_left": launches_left(evaluated.facts, evaluated.advice),
+        "fp8_left": fp8_left(evaluated.facts, target),
     }
 
 

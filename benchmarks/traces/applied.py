@@ -1,17 +1,18 @@
-"""The advice on whole steps, followed: five models traced, advised, changed as advised, and timed again.
+"""The advice on whole steps, followed: models traced, advised, changed as advised, and timed again.
 
-python benchmarks/traces/applied.py [MODEL ...] [--seconds 300] [--out FILE]
+python benchmarks/traces/applied.py [MODEL ...] [--seconds 450] [--out FOLDER]
 
-An LLM in training and in decoding, a vision model in training, a diffusion transformer and a recommender. A child of
-each records a trace of its eager step; the trace is advised on as an uploaded one; every option for the whole step
-that has a saving is then applied by itself, and those that are followed together at once, each in a child of its own,
-and the step is timed without a profiler, one child at a time on the GPU. Prints predicted against found speed-ups.
+Without names: what was not run so far, then what nobody looked at, then an LLM's training again (RUN). A child times a
+model's eager step, records it with the profiler in three ways (so that what the profiler costs the host is known) and
+keeps the one with shapes; that trace is advised on as an uploaded one; what is followed together of the options for
+the whole step is then applied in a child of its own, timed without a profiler, and recorded once more. Models compile
+beside one another, on the GPUs that are visible; while one is timed or recorded, the others are stopped. The folder
+has applied.json and traces.zip, both written anew after each model.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import gzip
 import json
 import os
@@ -22,10 +23,13 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,251 +37,26 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 (run as a file)
 from torch import nn  # noqa: E402
+from torch.profiler import ProfilerActivity, profile, schedule  # noqa: E402
+
+from benchmarks.traces.applied_models import ALL, MODELS, NEW, OPTIMIZERS, OTHERS, Made  # noqa: E402
+from benchmarks.traces.quiet import alone, enter, host_state, leave  # noqa: E402
+from benchmarks.traces.recording import with_kernels  # noqa: E402
 
 Json = dict[str, Any]
-Made = tuple[nn.Module, Callable[[nn.Module], Any]]
-"""A model and its step, given the model as it is to be called."""
-OPTIONS = ("compile-model", "cuda-graphs", "tf32", "bf16", "channels-last", "fused-optimizer")
+RUN = ("vit inference", "convnext training", *NEW, "llama training")
+OPTIONS = ("compile-model", "cuda-graphs", "tf32", "bf16", "fp8", "channels-last", "fused-optimizer")
 """Ids of actions that this program can follow; an optimizer's has the region's name, and is followed by its flag."""
+COMPILING = 3
+"""Models that are under way on one GPU at once: compiling one takes a minute of a few processors, and no GPU."""
 ADVISING = threading.Lock()
-LOCK = Path(tempfile.gettempdir()) / "applied.lock"
 OPTIMIZERS_CALL = re.compile(r"optim\..*fused=True")
-OPTIMIZERS: list[torch.optim.Optimizer] = []
-"""Of the child's model; none where it is not trained."""
-
-
-def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[nn.Module], torch.Tensor]) -> Made:
-    """A training step of the model."""
-    OPTIMIZERS.append(optimizer)
-
-    def step(called: nn.Module) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss(called))
-        optimizer.step()
-
-    return model, step
-
-
-def inferred(*inputs: torch.Tensor) -> Callable[[nn.Module], Any]:
-    """A step of a model that is not trained."""
-
-    def step(called: nn.Module) -> None:
-        with torch.no_grad():
-            called(*inputs)
-
-    return step
-
-
-def llama(small: bool, device: str) -> Any:
-    """A decoder of transformers, random weights, bf16."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    wide = 128 if small else 1024
-    config = LlamaConfig(
-        vocab_size=512 if small else 32000, hidden_size=wide, intermediate_size=3 * wide,
-        num_hidden_layers=2 if small else 8,
-        num_attention_heads=4 if small else 16, num_key_value_heads=2 if small else 8, max_position_embeddings=2048,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).to(device=device, dtype=torch.bfloat16)
-
-
-def llama_training(small: bool, device: str) -> Made:
-    """Next-token loss over 8 sequences of 1,024, AdamW as torch comes."""
-    model = llama(small, device)
-    tokens = torch.randint(0, 512, (2, 64) if small else (8, 1024), device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    return trained(model, optimizer, lambda m: m(input_ids=tokens, labels=tokens, use_cache=False).loss)
-
-
-def llama_decoding(small: bool, device: str) -> Made:
-    """One token of 8 sequences with a static cache of 1,024."""
-    from transformers import StaticCache
-
-    model = llama(small, device).eval()
-    length = 64 if small else 1024
-    cache = StaticCache(config=model.config, max_cache_len=length)
-    tokens = torch.randint(0, 512, (8, 1), device=device)
-    position = torch.tensor([length // 2], device=device)
-
-    def step(called: nn.Module) -> None:
-        with torch.no_grad():
-            called(input_ids=tokens, past_key_values=cache, cache_position=position, position_ids=position[None])
-
-    return model, step
-
-
-def resnet(small: bool, device: str) -> Made:
-    """ResNet-50 in f32, SGD with momentum."""
-    from torchvision.models import resnet50  # type: ignore[import-not-found]  # on a GPU host
-
-    torch.manual_seed(0)
-    model = resnet50().to(device)
-    images = torch.randn(2 if small else 64, 3, 64 if small else 224, 64 if small else 224, device=device)
-    labels = torch.randint(0, 1000, (len(images),), device=device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    return trained(model, optimizer, lambda m: nn.functional.cross_entropy(m(images), labels))
-
-
-class DiffusionBlock(nn.Module):
-    """A transformer block whose norms are shifted and scaled by the time step's embedding."""
-
-    def __init__(self, wide: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.first, self.second = (nn.LayerNorm(wide, elementwise_affine=False) for _ in range(2))
-        self.mixed, self.out = nn.Linear(wide, 3 * wide), nn.Linear(wide, wide)
-        self.up, self.down = nn.Linear(wide, 4 * wide), nn.Linear(4 * wide, wide)
-        self.modulation = nn.Linear(wide, 6 * wide)
-
-    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """x: [B, T, D]; time: [B, D]."""
-        shift, scale, gate, shift2, scale2, gate2 = self.modulation(nn.functional.silu(time))[:, None].chunk(6, -1)
-        y = self.first(x) * (1 + scale) + shift
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.mixed(y).chunk(3, -1))
-        attended = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        x = x + gate * self.out(attended)
-        y = self.second(x) * (1 + scale2) + shift2
-        made: torch.Tensor = x + gate2 * self.down(nn.functional.gelu(self.up(y), approximate="tanh"))
-        return made
-
-
-class Diffusion(nn.Module):
-    """Blocks one after another."""
-
-    def __init__(self, wide: int, heads: int, depth: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(DiffusionBlock(wide, heads) for _ in range(depth))
-
-    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """x: [B, T, D]; time: [B, D]."""
-        for block in self.blocks:
-            x = block(x, time)
-        return x
-
-
-def diffusion(small: bool, device: str) -> Made:
-    """A diffusion transformer's step of sampling in f32."""
-    torch.manual_seed(0)
-    wide = 64 if small else 1024
-    model = Diffusion(wide, wide // 64, 2 if small else 6).to(device).eval()
-    x, moment = (
-        torch.randn(2 if small else 8, 64 if small else 1024, wide, device=device),
-        torch.randn(2 if small else 8, wide, device=device),
-    )
-
-    return model, inferred(x, moment)
-
-
-class Recommender(nn.Module):
-    """Embedding bags and a bottom network, their products in pairs, a top network (Naumov et al. 2019)."""
-
-    def __init__(self, tables: int, rows: int, wide: int) -> None:
-        super().__init__()
-        self.bags = nn.ModuleList(nn.EmbeddingBag(rows, wide, mode="sum") for _ in range(tables))
-        self.bottom = nn.Sequential(
-            nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, wide), nn.ReLU()
-        )
-        pairs = (tables + 1) * tables // 2
-        self.top = nn.Sequential(
-            nn.Linear(pairs + wide, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
-        )
-        self.register_buffer("pairs", torch.tril_indices(tables + 1, tables + 1, -1))
-
-    def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
-        """dense: [B, 13]; sparse: [tables, B, per bag]."""
-        low = self.bottom(dense)
-        vectors = torch.stack([low, *(bag(rows) for bag, rows in zip(self.bags, sparse, strict=True))], 1)
-        products = vectors @ vectors.transpose(1, 2)
-        places: Any = self.pairs
-        made: torch.Tensor = self.top(torch.cat([low, products[:, places[0], places[1]]], 1))[:, 0]
-        return made
-
-
-def recommender(small: bool, device: str) -> Made:
-    """A recommender in training, 26 tables, f32."""
-    torch.manual_seed(0)
-    batch, rows = (64, 100) if small else (8192, 100_000)
-    model = Recommender(26, rows, 64).to(device)
-    dense, sparse = torch.randn(batch, 13, device=device), torch.randint(0, rows, (26, batch, 4), device=device)
-    labels = torch.rand(batch, device=device).round()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    return trained(model, optimizer, lambda m: nn.functional.binary_cross_entropy_with_logits(m(dense, sparse), labels))
-
-
-def vision_transformer(small: bool, device: str) -> Made:
-    """ViT-B/16 over 64 images in f32, nothing trained."""
-    from torchvision.models import vit_b_16
-
-    torch.manual_seed(0)
-    model = vit_b_16().to(device).eval()
-    images = torch.randn(1 if small else 64, 3, 224, 224, device=device)
-    return model, inferred(images)
-
-
-def efficientnet(small: bool, device: str) -> Made:
-    """EfficientNet-B0 over 16 images in f32, nothing trained."""
-    from torchvision.models import efficientnet_b0
-
-    torch.manual_seed(0)
-    model = efficientnet_b0().to(device).eval()
-    images = torch.randn(1 if small else 16, 3, 224, 224, device=device)
-    return model, inferred(images)
-
-
-def convnext(small: bool, device: str) -> Made:
-    """ConvNeXt-T in training, f32, AdamW."""
-    from torchvision.models import convnext_tiny
-
-    torch.manual_seed(0)
-    model = convnext_tiny().to(device)
-    images = torch.randn(1 if small else 48, 3, 224, 224, device=device)
-    labels = torch.randint(0, 1000, (len(images),), device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    return trained(model, optimizer, lambda m: nn.functional.cross_entropy(m(images), labels))
-
-
-def bert(small: bool, device: str) -> Made:
-    """BERT-base with its attention written out, masked words of 16 sequences of 256, autocast to bf16, AdamW."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    torch.manual_seed(0)
-    layers = {"num_hidden_layers": 2} if small else {}
-    model = BertForMaskedLM(BertConfig(attn_implementation="eager", **layers)).to(device)
-    tokens = torch.randint(0, 30000, (2, 32) if small else (16, 256), device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-
-    def loss(called: nn.Module) -> torch.Tensor:
-        with torch.autocast(device, torch.bfloat16):
-            made: torch.Tensor = called(input_ids=tokens, labels=tokens).loss
-        return made
-
-    return trained(model, optimizer, loss)
-
-
-def t5(small: bool, device: str) -> Made:
-    """T5-small in training, f32, 16 sequences of 256 to 128, AdamW."""
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    torch.manual_seed(0)
-    layers = {"num_layers": 2} if small else {}
-    model = T5ForConditionalGeneration(T5Config(decoder_start_token_id=0, dropout_rate=0.0, **layers)).to(device)
-    tokens = torch.randint(0, 30000, (2, 32) if small else (16, 256), device=device)
-    labels = torch.randint(0, 30000, (2, 16) if small else (16, 128), device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    return trained(model, optimizer, lambda m: m(input_ids=tokens, labels=labels).loss)
-
-
-MODELS: dict[str, Callable[[bool, str], Made]] = {
-    "llama training": llama_training, "llama decoding": llama_decoding, "resnet50 training": resnet,
-    "diffusion transformer": diffusion, "recommender training": recommender,
-}  # fmt: skip
-"""By these the prediction of a step was mended."""
-OTHERS: dict[str, Callable[[bool, str], Made]] = {
-    "vit inference": vision_transformer, "efficientnet inference": efficientnet, "convnext training": convnext,
-    "bert training": bert, "t5 training": t5,
-}  # fmt: skip
-"""Nothing was chosen by these: what the predictions are worth."""
+STEPS = 20
+FP8_LEAST = 1024
+"""Rows and columns of a linear layer from which it is run in fp8, as the advice says."""
+WAYS: dict[str, Json] = {"plain": {}, "shapes": {"record_shapes": True},
+                         "stacks": {"record_shapes": True, "with_stack": True}}  # fmt: skip
+"""How a step is recorded; the trace is the second's."""
 
 
 def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
@@ -287,6 +66,8 @@ def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
         torch.set_float32_matmul_precision("high")
     if "channels-last" in ids:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if "fp8" in ids:
+        model = in_fp8(model)
     if "fused-optimizer" in ids:
         for group in OPTIMIZERS[0].param_groups:
             group["fused"], group["foreach"] = True, False
@@ -305,13 +86,29 @@ def changed(made: Made, ids: Sequence[str], device: str) -> Callable[[], Any]:
     return in_bf16
 
 
-def alone_on_host(lock: int) -> None:
-    """Waits until no other child starts, compiles or is timed, and keeps it so until this one ends.
+def in_fp8(model: nn.Module) -> nn.Module:
+    """Its large linear layers by torchao, as the advice says: scales of each row; trained, or not."""
 
-    lock: descriptor of a lock that this child was started with its part of. All that a child does before costs the
-    host, and a step that the host paces would be timed with it.
-    """
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    def large(layer: nn.Module, _name: str = "") -> bool:
+        return isinstance(layer, nn.Linear) and min(layer.in_features, layer.out_features) >= FP8_LEAST
+
+    if OPTIMIZERS:
+        from torchao.float8 import (  # type: ignore[import-not-found]  # where it is installed
+            Float8LinearConfig,
+            convert_to_float8_training,
+        )
+
+        config = Float8LinearConfig.from_recipe_name("rowwise")
+        made: nn.Module = convert_to_float8_training(model, config=config, module_filter_fn=large)
+        return made
+    from torchao.quantization import (  # type: ignore[import-not-found]
+        Float8DynamicActivationFloat8WeightConfig,
+        PerRow,
+        quantize_,
+    )
+
+    quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity=PerRow()), filter_fn=large)
+    return model
 
 
 def synchronise(device: str) -> None:
@@ -320,181 +117,246 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def timed_us(run: Callable[[], Any], device: str, steps: int) -> list[float]:
-    """Wall time of each step with the GPU's work done, in µs."""
+def timed_us(run: Callable[[], Any], device: str, steps: int) -> Json:
+    """The median of steps' wall time with the GPU's work done, all of them, in µs, and the share of it in which this
+    process had a processor."""
     for _ in range(3):
         run()
     synchronise(device)
     times = []
+    began, used = time.perf_counter(), time.thread_time()
     for _ in range(steps):
         start = time.perf_counter()
         run()
         synchronise(device)
         times.append(1e6 * (time.perf_counter() - start))
-    return times
+    ran = (time.thread_time() - used) / (time.perf_counter() - began)
+    return {"wall_us": statistics.median(times), "times": times, "processor_share": round(ran, 3)}
 
 
-def child(model: str, what: str, out: Path, small: bool, device: str, lock: int) -> None:
-    """what: "trace", or ids of options joined by "+" ("" for eager)."""
-    made = {**MODELS, **OTHERS}[model](small, device)
-    if what == "trace":
-        run = changed(made, (), device)
-        for _ in range(3):
+def recorded_us(run: Callable[[], Any], device: str, target: Path | None, **how: Any) -> Json:
+    """Wall time of steps under the profiler, and how many events it wrote of them. target: where the trace goes."""
+    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device == "cuda")
+    times: list[float] = []
+    with profile(activities=kinds, schedule=schedule(wait=1, warmup=2, active=2), acc_events=True, **how) as record:
+        for _ in range(5):
+            start = time.perf_counter()
             run()
-        synchronise(device)
-        from torch.profiler import ProfilerActivity, profile, schedule
+            synchronise(device)
+            times.append(1e6 * (time.perf_counter() - start))
+            record.step()
+    if target is not None:
+        record.export_chrome_trace(str(target))
+        if device != "cuda":
+            target.write_text(json.dumps(with_kernels(json.loads(target.read_bytes()))), encoding="utf-8")
+    results = record.profiler.kineto_results if record.profiler else None
+    return {"wall_us": statistics.median(times[3:]), "events": len(results.events()) / 2 if results else None}
 
-        alone_on_host(lock)
 
-        kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device == "cuda")
-        with profile(activities=kinds, schedule=schedule(wait=1, warmup=2, active=2), record_shapes=True) as record:
-            for _ in range(5):
-                run()
-                synchronise(device)
-                record.step()
-        record.export_chrome_trace(str(out))
-        return
-    run = changed(made, what.split("+"), device)
+def child(model: str, what: str, out: Path, small: bool, device: str) -> None:
+    """what: "record", or ids of options joined by "+". Writes what was timed to out, the trace beside it."""
+    enter(out.parent)
+    made = ALL[model](small, device)
+    trace = out.with_suffix(".trace.json")
+    run = changed(made, () if what == "record" else what.split("+"), device)
     made[1](made[0])  # what is made at the first call, such as a cache, is made in no graph
     for _ in range(4):  # compiles, and records graphs
         run()
     synchronise(device)
-    alone_on_host(lock)
-    times = timed_us(run, device, 3 if small else 20)
-    out.write_text(json.dumps({"wall_us": statistics.median(times), "times": times}), encoding="utf-8")
+    with alone(out.parent):
+        before = host_state()
+        gpu = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+        told = timed_us(run, device, 3 if small else STEPS) | {"gpu": gpu, "host": before}
+        out.write_text(json.dumps(told), encoding="utf-8")
+        if what == "record":
+            ways = {"shapes": recorded_us(run, device, trace, **WAYS["shapes"])}
+            for way in ("plain", "stacks"):
+                ways[way] = recorded_us(run, device, None, **WAYS[way])
+                out.write_text(json.dumps(told | {"profiled": ways}), encoding="utf-8")
+        else:
+            recorded_us(run, device, trace)
 
 
-def start(model: str, what: str, out: Path, arguments: argparse.Namespace, until: float) -> str:
-    """Runs a child; "" or why it gave nothing."""
+def start(model: str, what: str, out: Path, arguments: argparse.Namespace, gpu: str) -> str:
+    """Runs a child on a GPU; "" or why it gave nothing."""
     command = [sys.executable, __file__, model, "--child", what, "--out", str(out), "--device", arguments.device]
     command += ["--small"] * arguments.small
-    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4"}
-    with LOCK.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)  # not while another child is timed
-        process = subprocess.Popen(
-            [*command, "--lock", str(lock.fileno())], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=environment, pass_fds=[lock.fileno()],
-        )  # fmt: skip
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4", "CUDA_VISIBLE_DEVICES": gpu}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        _, said = process.communicate(timeout=max(1.0, until - time.time()))
+        _, said = process.communicate(timeout=max(1.0, arguments.until - time.time()))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         return "no time was left"
-    return "" if process.returncode == 0 else (said.strip().splitlines() or ["it died"])[-1][:200]
+    finally:
+        leave(out.parent, process.pid)
+    return "" if process.returncode == 0 else (said.strip().splitlines() or ["it died"])[-1][:300]
 
 
 def option_of(action: Any) -> str:
     """Of OPTIONS, what the action asks for; "" for what this program cannot follow."""
+    if action["id"] == "fp8":
+        return "fp8" if find_spec("torchao") else ""
     if action["id"] in OPTIONS:
         return str(action["id"])
     return "fused-optimizer" if OPTIMIZERS_CALL.search(action["call"] or "") else ""
 
 
-def traced(model: str, folder: Path) -> Path:
-    """Where a model's trace is."""
-    return folder / f"{model.replace(' ', '-')}.json"
-
-
-def of_model(model: str, folder: Path, arguments: argparse.Namespace, until: float) -> Json:
-    """Everything about one model."""
+def advised(path: Path, model: str, folder: Path) -> Json:
+    """What the trace says to do, and what of it is followed: the options for the whole step that count together, priced
+    together, without the advice on regions that nobody follows here."""
+    from app.trace_report.actions.ranking import changes, plan
     from app.trace_report.report import report
+    from app.trace_report.step_model import step_us
 
-    path = traced(model, folder)
-    if not path.exists():
-        return {"model": model, "why": "its step was not recorded"}
-    with ADVISING:  # it forks
+    with ADVISING, alone(folder):  # it forks, and takes several processors for some seconds
         trace = report(path, model)
-    if arguments.traces:
-        (arguments.traces / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 6))
-        told = gzip.compress(json.dumps(trace, default=str).encode(), 6)
-        (arguments.traces / f"{path.stem}.report.json.gz").write_bytes(told)
     listed: list[Json] = [{**a} for a in trace["actions"]]
-    kept = ("id", "scope", "title", "saves_us", "step_time_us", "adds_us", "instead_of")
+    kept = ("id", "scope", "tool", "title", "call", "saves_us", "step_time_us", "adds_us", "instead_of", "because")
     actions = [{k: a[k] for k in kept} | {"option": option_of(a)} for a in listed]
-    wall = (trace.get("step_parts") or {"wall_us": 0.0})["wall_us"]
-    answer: Json = {
-        "model": model,
-        "profiled_us": wall,
+    together = [a for a in actions if a["option"] and a["adds_us"] is not None]
+    ids = {a["id"] for a in together}
+    planned = plan(trace)
+    step = None
+    if planned and together:
+        low, mid, high = step_us(planned[0], changes([p for p in planned[1] if p.option.id in ids]))
+        step = {"low": low, "mid": mid, "high": high}
+    return {
+        "profiled_us": (trace.get("step_parts") or {"wall_us": 0.0})["wall_us"],
         "parts": trace.get("step_parts"),
         "pace": trace.get("pace"),
         "actions": actions,
         "gain": trace["gain"],
-        "found": {},
+        "followed": list(dict.fromkeys(a["option"] for a in together)),
+        "predicted_us": step,
     }
-    known = [a["option"] for a in actions if a["option"]]
-    together = "+".join(a["option"] for a in actions if a["option"] and a["adds_us"] is not None)
-    alone = [] if arguments.together else known
-    wanted = dict.fromkeys(["", *alone, together] if "+" in together or arguments.together else ["", *known])
-    with ThreadPoolExecutor(3) as pool:
-        files = {what: folder / f"{path.stem}-{number}.out" for number, what in enumerate(wanted)}
-        whys = dict(zip(files, pool.map(lambda w: start(model, w, files[w], arguments, until), files), strict=True))
-    for what, file in files.items():
-        answer["found"][what or "eager"] = {"why": whys[what]} if whys[what] else json.loads(file.read_text("utf-8"))
-    return answer
+
+
+def of_model(model: str, folder: Path, arguments: argparse.Namespace, gpu: str, keep: Callable[[Json], None]) -> None:
+    """Everything about one model; keep: called with what is known after each part of it."""
+    stem = model.replace(" ", "-")
+    out, trace = folder / f"{stem}.json", folder / f"{stem}.trace.json"
+    answer: Json = {"model": model, "gpu": gpu, "found": {}}
+    why = start(model, "record", out, arguments, gpu)
+    if out.exists():
+        answer["eager"] = json.loads(out.read_text("utf-8"))
+    if why and not trace.exists():
+        keep({**answer, "why": why})
+        return
+    keep_trace(arguments.out, trace)
+    keep(answer)
+    answer |= advised(trace, model, folder)
+    keep(answer)
+    together = "+".join(answer["followed"])
+    others = [a["option"] for a in answer["actions"] if a["option"] and a["adds_us"] is None]
+    for number, what in enumerate([together] * bool(together) + (others if arguments.alternatives else [])):
+        then = folder / f"{stem}-{number}.json"
+        why = start(model, what, then, arguments, gpu)
+        answer["found"][what] = json.loads(then.read_text("utf-8")) if then.exists() else {"why": why}
+        keep_trace(arguments.out, then.with_suffix(".trace.json"))
+        keep(answer)
+
+
+KEEPING = threading.Lock()
+
+
+def keep_trace(out: Path | None, trace: Path) -> None:
+    """The trace, compressed, into the folder's one archive."""
+    if out is None or not trace.exists():
+        return
+    body = gzip.compress(trace.read_bytes(), 6)
+    with KEEPING, zipfile.ZipFile(out / "traces.zip", "a") as archive:
+        archive.writestr(f"{trace.name}.gz", body)
 
 
 def show(answer: Json) -> None:
     """A table of one model."""
-    if "why" in answer:
-        print(f"{answer['model']}: {answer['why']}", flush=True)
-        return
-    timed = answer["found"]
-    eager = timed["eager"].get("wall_us")
-    print(f"{answer['model']}: profiled {answer['profiled_us']:.0f} us, eager {eager or 0:.0f} us", flush=True)
-    predicted = {a["option"]: a["step_time_us"] for a in answer["actions"] if a["step_time_us"]}
-    for what, told in timed.items():
-        if what == "eager":
-            continue
-        if "why" in told:
-            print(f"  {what:32} {told['why']}", flush=True)
-            continue
-        step: Any = predicted.get(what) or (answer["gain"]["all"] or {}).get("step_time_us")
-        ends = [answer["profiled_us"] / step[end] for end in ("high", "mid", "low")]
-        ratio = eager / told["wall_us"] if eager else 0.0
-        print(
-            f"  {what:32} predicted {ends[1]:5.2f} ({ends[0]:.2f} to {ends[2]:.2f}) times as fast, found {ratio:5.2f}",
-            flush=True,
-        )
+    eager = answer.get("eager") or {}
+    ways = ", ".join(f"{way} {told['wall_us']:.0f}" for way, told in (eager.get("profiled") or {}).items())
+    print(f"{answer['model']}: eager {eager.get('wall_us') or 0:.0f} us, profiled {ways}, load "
+          f"{(eager.get('host') or {}).get('load')} {answer.get('why', '')}", flush=True)  # fmt: skip
+    for what, told in answer["found"].items():
+        step = answer["predicted_us"] if what == "+".join(answer["followed"]) else None
+        said = f"predicted {step['mid']:.0f} us ({step['low']:.0f} to {step['high']:.0f}), " if step else ""
+        off = f", off by {step['mid'] / told['wall_us'] - 1:+.0%}" if step and "wall_us" in told else ""
+        found = told.get("why") or f"found {told['wall_us']:.0f}"
+        print(f"  {what:32} {said}{found}{off}", flush=True)
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("models", nargs="*", default=list(MODELS))
-    parser.add_argument("--others", action="store_true", help="the five that nothing was chosen by")
-    parser.add_argument("--together", action="store_true", help="no option by itself, only those that are followed")
-    parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--traces", type=Path, help="a folder to keep the traces in")
+    parser.add_argument("models", nargs="*", default=[], help=f"of {', '.join(ALL)}")
+    parser.add_argument("--seconds", type=float, default=450)
+    parser.add_argument("--out", type=Path, help="a folder for applied.json and traces.zip; it is made")
+    parser.add_argument("--alternatives", action="store_true", help="options that stand in another's place too")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--child")
-    parser.add_argument("--lock", type=int)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    models = arguments.models or list(RUN)
+    if unknown := [m for m in models if m not in ALL]:
+        parser.error(f"no model is called {unknown[0]!r}; there are {', '.join(ALL)}")
     if arguments.child is not None:
-        child(arguments.models[0], arguments.child, arguments.out, arguments.small, arguments.device, arguments.lock)
+        child(models[0], arguments.child, arguments.out, arguments.small, arguments.device)
         return 0
-    if arguments.others:
-        arguments.models = list(OTHERS)
-    until = time.time() + arguments.seconds
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(arguments.models)) as pool:
-        for model in arguments.models:  # one after the other, with nothing else on the host
-            if why := start(model, "trace", traced(model, Path(folder)), arguments, until):
-                print(f"{model}: {why}", flush=True)
-        answers = list(pool.map(lambda m: of_model(m, Path(folder), arguments, until), arguments.models))
-    for answer in answers:
-        show(answer)
+    arguments.until = time.time() + arguments.seconds
     if arguments.out:
-        name = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
-        record = {
-            "device": name,
-            "date": datetime.now(UTC).date().isoformat(),
-            "software": {"torch": torch.__version__},
-            "models": answers,
-        }
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        (arguments.out / "traces.zip").unlink(missing_ok=True)
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = [g for g in named.split(",") if g] if named else list(map(str, range(max(1, torch.cuda.device_count()))))
+    record: Json = {
+        "device": arguments.device,
+        "date": datetime.now(UTC).date().isoformat(),
+        "software": {"torch": torch.__version__},
+        "models": [],
+    }
+    answers: dict[str, Json] = {}
+    waiting: Queue[str] = Queue()
+    for model in models:
+        waiting.put(model)
+
+    def keep(answer: Json) -> None:
+        with KEEPING:
+            answers[answer["model"]] = {**answer}
+            if arguments.out:
+                told = [answers[m] | {"group": _group(m)} for m in models if m in answers]
+                record["device"] = next((m["eager"]["gpu"] for m in told if "eager" in m), arguments.device)
+                body = json.dumps({**record, "models": told}, indent=1)
+                (arguments.out / "applied.json").write_text(body + "\n", encoding="utf-8")
+
+    def work(gpu: str, folder: Path) -> None:
+        while time.time() < arguments.until:
+            try:
+                model = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                of_model(model, folder, arguments, gpu, keep)
+            except Exception as fault:  # the next model is another's
+                keep({"model": model, "found": {}, "why": f"{type(fault).__name__}: {fault}"[:300]})
+            show(answers[model])
+
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(COMPILING * len(gpus)) as pool:
+        for number, gpu in enumerate(gpus * COMPILING):
+            folder = Path(place) / gpu.replace("/", "-")
+            folder.mkdir(exist_ok=True)
+            pool.submit(work, gpu, folder).add_done_callback(_tell)
+            time.sleep(0.1 * number)
     return 0
+
+
+def _tell(done: Any) -> None:
+    """What no model is to blame for is said."""
+    if fault := done.exception():
+        print(f"{type(fault).__name__}: {fault}", file=sys.stderr, flush=True)
+
+
+def _group(model: str) -> str:
+    """Whether predictions were mended by it."""
+    return "in-sample" if model in MODELS else "not looked at" if model in OTHERS else "new"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 stdin ends.
 
 A request has text (a region's file), cache_dir, budget_s, record (a folder of records, or null) and shared (turn and
-parts of a `SharedGpu`, or null). The process that
+parts of a `SharedGpu`, or null), and may have without (names of candidates that are left out). The process that
 candidates are forked from stays between validations, as a server keeps it.
 """
 
@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,22 @@ sys.path.insert(0, str(ROOT))
 from app.analysis import service  # noqa: E402 (run as a file)
 from app.analysis.validate import validate_region  # noqa: E402
 from app.archive import record_store  # noqa: E402
+from kernels.candidates import candidates  # noqa: E402
 from kernels.host import probe_host  # noqa: E402
 from kernels.measure.request import SharedGpu  # noqa: E402
 from kernels.measure.session import open_fork_server  # noqa: E402
+from profiler.region.graph.lowering import lower  # noqa: E402
+from profiler.region.language.text import parse  # noqa: E402
 
 Json = dict[str, Any]
+
+
+def kept(text: str, without: Sequence[str]) -> list[str] | None:
+    """The candidates of a region but for these; None where none is left out."""
+    if not without:
+        return None
+    offered = candidates(lower(parse(text), {}), probe_host())
+    return [c.name for c in offered if c.name not in without and not c.on_request]
 
 
 def one(request: Json, fork_server: Any) -> Json:
@@ -37,6 +49,7 @@ def one(request: Json, fork_server: Any) -> Json:
         **validate_region(
             {
                 "region": advised["text"] or "",
+                "candidates": kept(advised["text"] or "", request.get("without") or ()),
                 "advice_before": advised["advice"],
                 "budget_s": request["budget_s"],
                 "cache_dir": request["cache_dir"],

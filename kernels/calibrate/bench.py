@@ -23,6 +23,9 @@ from profiler.oracle.inductor.wrapper import join, read_wrapper
 from profiler.region.language.program import Program, program
 from profiler.region.model import Region
 
+PAIRS = 25
+"""Of device events, to tell what they add."""
+
 CALLS_MS = 2.5
 """Of device time for a program's timed calls of one kind, 3 to 9 of them."""
 
@@ -45,6 +48,7 @@ class Bench:
         with turn():
             self.flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size, "cuda")
             torch.cuda.synchronize()
+            self.events_us = around_nothing_us(self.clock)
 
     def eager(self, region: Region) -> Times:
         """cold_us, warm_us, host_us of the region's own program."""
@@ -151,6 +155,14 @@ class Bench:
             ]
             for name, pairs in rounds[0].items()
         }
+
+
+def around_nothing_us(clock: DeviceClock) -> float:
+    """What two device events with nothing between them read: that much of every measured time is theirs."""
+    clock.sleep_us(4000)
+    pairs = [(clock.mark(), clock.mark()) for _ in range(PAIRS)]
+    clock.synchronize()
+    return round(statistics.median(clock.elapsed_us(*pair) for pair in pairs), 2)
 
 
 @contextmanager

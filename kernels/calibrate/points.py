@@ -70,12 +70,14 @@ class CandidateTimes(Times, total=False):
 
 class Point(CompiledTimes, GeneratedTimes, CandidateTimes, total=True):
     """One program. mode: its `programs.Kind`. forward: of a program with gradients, the same without them. failed: why
-    there is no time."""
+    there is no time. events_us: what two device events around nothing read on that host; points from before 2026-11-26
+    do not have it."""
 
     family: str
     number: int
     mode: str
     text: str
+    events_us: NotRequired[float]
     forward: NotRequired[Times]
     failed: NotRequired[str]
 

@@ -41,7 +41,10 @@ COMPILING = 4
 
 
 class Timing(Protocol):
-    """What measures: a KernelBench, or what stands for it where there is no GPU."""
+    """What measures: a KernelBench, or what stands for it where there is no GPU. events_us: what two events around
+    nothing read."""
+
+    events_us: float
 
     def eager(self, region: Region) -> Times: ...
     def compiled(self, region: Region, with_eager: bool) -> CompiledTimes: ...
@@ -73,7 +76,7 @@ class _Silent:
 def measure(bench: Timing, family: str, number: int) -> Point:
     """One program with its times, or with the reason why it has none."""
     text, kind = draw(family, number), kind_of(family)
-    point = Point(family=family, number=number, mode=kind, text=text)
+    point = Point(family=family, number=number, mode=kind, text=text, events_us=bench.events_us)
     try:
         region = parse(text)
         if kind == "compile":

@@ -35,6 +35,8 @@ from kernels.codegen.nodes import base, bind, dtype_of, fake
 MAX_SPLITS = 8
 PLACED = frozenset({"argmax", "argmin", *ops.SCANS, *ops.PICKS})
 """Operations for which the order of the columns is that of the dimensions."""
+SECTOR = 8
+"""Elements that memory reads at once, about: of 32 bytes."""
 ROUNDED = (torch.bfloat16, torch.float16, torch.bool)
 """Results for which a quotient may be a little off: no step of a quantised one, which a little can change."""
 
@@ -113,14 +115,22 @@ class Plan:
 
     @property
     def strided(self) -> bool:
-        """Neighbours in memory lie along the rows: most loads and stores of whole tiles step by 1 from row to row."""
-        first = self.domain.first_column
-        votes = 0
+        """Neighbours in memory lie along the rows, in no small part of what is read and written: then several rows are
+        walked side by side. One row alone would read a sector for each of its elements there, which costs more than
+        several rows do where it is the columns that are neighbours.
+
+        By elements: a row's few statistics say nothing of how the tensors lie that they are applied to.
+        """
+        first, sizes = self.domain.first_column, self.domain.sizes
+        along_rows = along_columns = 0
         for x in self.linears:
             if any(d >= first for d, _ in x.terms) and any(d < first for d, _ in x.terms):
-                nearest = min(x.terms, key=lambda t: abs(t[1]))[0]
-                votes += 1 if nearest < first else -1
-        return votes > 0
+                elements = math.prod(sizes[d] for d, _ in x.terms)
+                if min(x.terms, key=lambda t: abs(t[1]))[0] < first:
+                    along_rows += elements
+                else:
+                    along_columns += elements
+        return along_rows * SECTOR > along_columns
 
     @property
     def full_loads(self) -> int:

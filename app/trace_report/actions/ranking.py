@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 from app.objects.common import Range
 from app.objects.trace import Action, Trace, TraceBody
-from app.trace_report.actions import host, precision, recording, regions, waits, whole_step
+from app.trace_report.actions import fp8, host, precision, recording, regions, waits, whole_step
 from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
 from profiler.hardware import find_device
@@ -65,7 +66,7 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
     priced = [
         replace(p, option=replace(p.option, instead_of="")) if p.option.instead_of not in told else p for p in priced
     ]
-    ranked = sorted(priced, key=lambda p: (not p.option.first, -p.rank_us(wall), p.option.title))
+    ranked = sorted(priced, key=lambda p: (not p.option.first, p.option.last, -p.rank_us(wall), p.option.title))
     return step, _without_trifles(step, ranked)
 
 
@@ -111,6 +112,8 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     device = find_device(trace.get("estimates_for") or "")
     if device is not None:
         options += precision.precisions(step, device)
+        having = fp8.Having(find_spec("torchao") is not None, bool(trace.get("backward_time_us")))
+        options += fp8.eight_bits(step, device, having)
     layout = waits.channels_last(step, kernels)
     if compiled := next((o.id for o in options if o.id in WHOLE_MODEL and o.counted), ""):
         layout = [_in_place_of(o, compiled) for o in layout]  # which keeps them so by itself

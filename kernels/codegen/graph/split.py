@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,13 +16,15 @@ import torch.fx
 
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.reductions import reduced_over
+from kernels.codegen.graph.few_rows import WHOLE, in_steps, operand_of
+from kernels.codegen.graph.steps import Parts, Steps
 from kernels.codegen.nodes import base, bind, fake
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
 SPLIT = frozenset({
     "sum", "mean", "amax", "amin", "var", "std", "var_mean", "logsumexp", "prod", "argmax", "argmin",
-    "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin",
+    "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", *WHOLE,
 })  # fmt: skip
 SMALLEST = 1 << 20
 """Elements from which on a second launch costs less than idle multiprocessors."""
@@ -50,20 +51,6 @@ SCANS: Mapping[str, tuple[Any, Any, Any, float]] = {
 """What gives all of a part, what runs along it, what joins two, and where it begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """How a reduction is split. shape: its operand's with `dim` in two; over: what the first step reduces, of `shape`.
-
-    count: elements of a part; at: the dimension of the parts in the first step's result.
-    """
-
-    shape: tuple[int, ...]
-    over: tuple[int, ...]
-    parts: int
-    count: int
-    at: int
-
-
 def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
     """How to split a reduction of `source` over `dims`; None where one step will do, or where sizes do not divide."""
     shape = tuple(source.shape)
@@ -86,7 +73,7 @@ def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
     seen = (*shape[:dim], parts, shape[dim] // parts, *shape[dim + 1 :])
     over = tuple(d + (d >= dim) for d in dims)
     at = sum(d not in dims for d in range(dim))
-    return Parts(seen, over, parts, width // parts, at)
+    return Parts(seen, over, parts, width // parts, at, dim)
 
 
 def _memory_order(source: torch.Tensor) -> list[int]:
@@ -117,8 +104,8 @@ def split(graph: Graph) -> Graph:
     chosen: dict[torch.fx.Node, Parts] = {}
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
-            source, dims = fake(bind(node)["self"]), reduced_over(node)[1]
-            if len(dims) > 1 and (base(node) in PLACES or _dense(source, dims)):
+            source, dims = fake(operand_of(bind(node))), reduced_over(node)[1]
+            if len(dims) > 1 and base(node) not in WHOLE and (base(node) in PLACES or _dense(source, dims)):
                 source, dims = torch.empty(source.numel(), dtype=source.dtype, device="meta"), (0,)
             parts = parts_of(source, dims)
             if base(node) in ops.PLACED_SCANS and not _values_alone(node):
@@ -131,7 +118,11 @@ def split(graph: Graph) -> Graph:
     made: dict[torch.fx.Node, Any] = {}
     for node in graph.module.graph.nodes:
         if node in chosen:
-            made[node] = _Steps(new, node, graph.program.mode).run(made[bind(node)["self"]], chosen[node])
+            steps = _Reduction(new, node, graph.program.mode, made)
+            if base(node) in WHOLE:
+                made[node] = in_steps(steps, base(node), chosen[node])
+            else:
+                made[node] = steps.run(made[bind(node)["self"]], chosen[node])
         elif node.target is operator.getitem and node.args[0] in chosen:
             made[node] = made[node.args[0]][node.args[1]]
         else:
@@ -141,14 +132,8 @@ def split(graph: Graph) -> Graph:
     return graph_of(graph.region, graph.binding, graph.program, module, [name for name, _ in graph.inputs])
 
 
-class _Steps:
-    """Writes one reduction's steps into a graph, each with its fake result."""
-
-    def __init__(self, graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
-        self.graph = graph
-        self.node = node
-        self.mode = mode
-        self.bound: Mapping[str, Any] = bind(node)
+class _Reduction(Steps):
+    """The steps of a reduction that is nothing else."""
 
     def run(self, source: torch.fx.Node, parts: Parts) -> Any:
         """The node that stands for the reduction; for var_mean both."""
@@ -178,7 +163,8 @@ class _Steps:
             total = self.emit(aten.sum.dim_IntList, x, over, **wanted)
             return self.finished(self.emit(aten.sum.dim_IntList, total, at), first)
         if name in ("var", "std", "var_mean"):
-            variance, mean = self.variance(x, over, parts)
+            correction = self.bound.get("correction", 1 if self.bound.get("unbiased", True) else 0)
+            variance, mean = self.variance(x, over, parts, 1 if correction is None else correction)
             spread = self.emit(aten.sqrt.default, variance) if name == "std" else variance
             if name == "var_mean":
                 return self.finished(spread, first), self.finished(mean, first)
@@ -226,39 +212,9 @@ class _Steps:
     def values(self, running: Any, x: torch.fx.Node, dim: int) -> torch.fx.Node:
         """A scan's values, without places."""
         scanned = self.emit(running, x, dim)
-        return scanned if isinstance(scanned.meta["val"], torch.Tensor) else self.emit(operator.getitem, scanned, 0)
+        return scanned if isinstance(scanned.meta["val"], torch.Tensor) else self.item(scanned, 0)
 
     def numbered(self, like: torch.Tensor, dim: int) -> torch.fx.Node:
         """0, 1, 2, ... along one dimension of a tensor, to be broadcast over the others."""
         numbers = self.emit(aten.arange.default, like.shape[dim], device=like.device)
         return self.emit(aten.view.default, numbers, [like.shape[dim] if d == dim else 1 for d in range(like.dim())])
-
-    def variance(self, x: torch.fx.Node, over: list[int], parts: Parts) -> tuple[torch.fx.Node, torch.fx.Node]:
-        """Variance and mean from those of parts of equal size (Chan, Golub and LeVeque, 1979)."""
-        correction = self.bound.get("correction", 1 if self.bound.get("unbiased", True) else 0)
-        correction = 1 if correction is None else correction
-        both = self.emit(aten.var_mean.correction, x, over, correction=0)
-        own, means = self.emit(operator.getitem, both, 0), self.emit(operator.getitem, both, 1)
-        mean = self.emit(aten.mean.dim, means, [parts.at], True)
-        apart = self.emit(aten.sub.Tensor, means, mean)
-        summed = self.emit(aten.add.Tensor, own, self.emit(aten.mul.Tensor, apart, apart))
-        total = self.emit(aten.sum.dim_IntList, summed, [parts.at])
-        whole = parts.parts * parts.count - correction
-        scaled = self.emit(aten.mul.Tensor, total, parts.count / whole)
-        return scaled, self.emit(aten.mean.dim, means, [parts.at])
-
-    def finished(self, node: torch.fx.Node, like: torch.Tensor) -> torch.fx.Node:
-        """The result in the shape and dtype that the reduction gives."""
-        if fake(node).dtype != like.dtype:
-            node = self.emit(aten._to_copy.default, node, dtype=like.dtype)
-        if fake(node).shape != like.shape:
-            node = self.emit(aten.view.default, node, list(like.shape))
-        return node
-
-    def emit(self, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
-        made = self.graph.call_function(target, args, {k: v for k, v in kwargs.items() if v is not None})
-        values = torch.fx.node.map_arg(args, lambda n: n.meta["val"])
-        with self.mode:
-            made.meta["val"] = target(*values, **made.kwargs)
-        made.meta.update({k: v for k, v in self.node.meta.items() if k == "custom"})
-        return made

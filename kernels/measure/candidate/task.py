@@ -21,13 +21,18 @@ class WrongOutputError(Exception):
 
 class Upstream(Sequence[torch.Tensor | None]):
     """The gradients that come in from behind the region, one per output, None for those without. Made when they are
-    first asked for, the same every time; `give_back` leaves their memory to others until then."""
+    first asked for, the same every time; `give_back` leaves their memory to others until then.
+
+    For checks they are random, a number's too. From `as_in_a_step` on a number's is one: what is timed is a step, in
+    which the loss is what `backward()` is called on.
+    """
 
     def __init__(self, count: int, make: Callable[[], tuple[torch.Tensor | None, ...]] | None = None) -> None:
         """make: None where the region has no gradients."""
         self._count = count
         self._make = make
         self._made: tuple[torch.Tensor | None, ...] | None = None
+        self._in_a_step = False
 
     @overload
     def __getitem__(self, index: int) -> torch.Tensor | None: ...
@@ -46,9 +51,16 @@ class Upstream(Sequence[torch.Tensor | None]):
         """Forget them until they are asked for again."""
         self._made = None
 
+    def as_in_a_step(self) -> None:
+        """From now on, for the calls that are timed and the checks of what they gave."""
+        self._made, self._in_a_step = None, True
+
     def _values(self) -> tuple[torch.Tensor | None, ...]:
         if self._made is None:
-            self._made = self._make() if self._make is not None else (None,) * self._count
+            made = self._make() if self._make is not None else (None,) * self._count
+            if self._in_a_step:
+                made = tuple(torch.ones_like(g) if g is not None and not g.dim() else g for g in made)
+            self._made = made
         return self._made
 
 

@@ -243,6 +243,7 @@ class Worker:
         share = told / max(1, len(self.tasks))
         self.turn_bytes = request.turn_bytes
         for task in self.tasks:
+            task.upstream.as_in_a_step()
             size = tensors.set_bytes(task.region, task.sizes)
             task.sets = tensors.set_count(size, self.l2_bytes, share)
             task.lean = request.in_turns or size > share

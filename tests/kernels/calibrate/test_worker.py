@@ -30,6 +30,8 @@ def measured_in(path: Path) -> list[tuple[str, int]]:
 class Clock:
     """Stands for a GPU: each program takes as many µs as its text has lines. stop: after so many programs."""
 
+    events_us = 1.25
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, stop: int, fault: type[BaseException] | None = None) -> None:
         self.seen: list[Region] = []
         self.with_eager: list[bool] = []

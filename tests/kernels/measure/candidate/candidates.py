@@ -29,6 +29,24 @@ class Candidate:
     untried: bool = False
 
 
+class ForgetsWhatComesIn(torch.autograd.Function):
+    """The mean of squares, with the gradient that it has where the one that comes in is 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square().mean()
+
+    @staticmethod
+    def backward(ctx, upstream):
+        (x,) = ctx.saved_tensors
+        return 2 * x / x.numel()
+
+
+def forgets_what_comes_in(module):
+    return lambda x: (ForgetsWhatComesIn.apply(x),)
+
+
 class Lazy(torch.Tensor):
     pass
 
@@ -240,7 +258,7 @@ WRONG = (off_by_a_little, one_element_wrong, tail_not_written, always_the_first,
          ignores_the_last_input, subclass, wrong_dtype, aborts, hangs, raises, unsupported, runs_out_of_memory,
          out_of_memory_at_first, hangs_when_told, prints_a_lot, leaves_processes, right, wrong_gradient,
          keeps_everything, other_rate, last_of_ties, one_index_repeated, shifted_indices, works_on_a_copy,
-         wrong_after_twenty_calls)  # fmt: skip
+         wrong_after_twenty_calls, forgets_what_comes_in)  # fmt: skip
 BY_NAME = {f"library:test.{f.__name__}": f for f in WRONG}
 
 

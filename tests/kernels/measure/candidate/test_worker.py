@@ -172,12 +172,15 @@ def worker():
     theirs.close()
 
 
-def prepared(worker, text, candidate="eager", memory_bytes=1e9):
-    request = Prepare(
+def asked(text, candidate="eager", memory_bytes=1e9):
+    return Prepare(
         candidate=candidate, tasks=[Shape(text, {})], device="cpu", seed=3, turn=None, memory_bytes=memory_bytes,
         l2_bytes=1e5, compile_workers=1, registry="tests.kernels.measure.candidate.candidates",
     )  # fmt: skip
-    worker.prepare(request)
+
+
+def prepared(worker, text, candidate="eager", memory_bytes=1e9):
+    worker.prepare(asked(text, candidate, memory_bytes))
     return worker
 
 
@@ -201,6 +204,37 @@ def test_an_output_that_goes_wrong_while_timed_is_seen(worker):
     worker.round(Round(0, 30, 0))
     (case,) = worker.finish(Finish(False)).cases[0]
     assert case.outputs[0].error > 0.1
+
+
+LOSS = "x: f32[64, 64].requires_grad\nreturn (x * x).mean()"
+
+
+def test_a_loss_and_its_gradient_pass(worker):
+    assert all(o.error < 1e-6 for case in worker.prepare(asked(LOSS)).tasks[0].cases for o in case.outputs)
+
+
+def test_what_forgets_the_gradient_that_comes_in_is_wrong(worker):
+    cases = worker.prepare(asked(LOSS, "library:test.forgets_what_comes_in")).tasks[0].cases
+    assert all(case.outputs[0].error < 1e-6 for case in cases)
+    assert all(case.outputs[1].error > 0.1 for case in cases)
+
+
+def test_a_loss_is_timed_and_checked_after_it_as_a_step_has_it(worker):
+    prepared(worker, LOSS)
+    (before,) = worker.tasks[0].upstream
+    worker.warm(Warm(0.1))
+    worker.round(Round(0, 5, 0))
+    assert [float(g) for g in worker.tasks[0].upstream] == [1.0] != [float(before)]
+    (case,) = worker.finish(Finish(False)).cases[0]
+    assert all(output.error < 1e-6 for output in case.outputs)
+
+
+def test_what_is_no_number_keeps_its_random_gradient_while_it_is_timed(worker):
+    prepared(worker, "x: f32[64, 64].requires_grad\nreturn gelu(x)")
+    (before,) = worker.tasks[0].upstream
+    worker.warm(Warm(0.1))
+    (timed,) = worker.tasks[0].upstream
+    assert torch.equal(before, timed) and before.std() > 0.5
 
 
 def test_sets_too_large_to_keep_are_made_anew_for_each_turn(worker):

@@ -1,0 +1,122 @@
+"""Softmax, layer norm and their like over few, long rows: statistics of parts of a row, theirs, then every element.
+
+Each gives what the one operation gives for NaN and infinities: a part of -inf alone counts for nothing in a row that
+has more, and a row of -inf alone is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch.fx
+
+from kernels.codegen.graph.steps import Parts, Steps, aten
+from kernels.codegen.nodes import fake
+
+
+def _rows(like: torch.Tensor, dims: Sequence[int]) -> list[int]:
+    """The shape of one number for each row, with the reduced dimensions as ones."""
+    return [1 if d in dims else n for d, n in enumerate(like.shape)]
+
+
+def _own_dims(steps: Steps, x: torch.fx.Node) -> tuple[int, ...]:
+    shape = steps.bound.get("normalized_shape") or steps.bound.get("shape")
+    rank = fake(x).dim()
+    return tuple(range(rank - len(shape), rank)) if shape else (steps.bound["dim"] % rank,)
+
+
+def softmax(steps: Steps, parts: Parts) -> torch.fx.Node:
+    """softmax and log_softmax: a part's largest element and its sum of exponentials come from one walk."""
+    x = steps.wide(steps.operand("self"))
+    over, axis = list(parts.over), [parts.axis]
+    seen = steps.viewed(x, parts.shape)
+    own = steps.emit(aten.amax.default, seen, over, True)
+    powers = steps.emit(aten.exp.default, steps.emit(aten.sub.Tensor, seen, own))
+    sums = steps.emit(aten.sum.dim_IntList, powers, over, True)
+    top = steps.emit(aten.amax.default, own, axis, True)
+    some = steps.emit(aten.where.ScalarSelf, steps.emit(aten.eq.Scalar, own, -math.inf), 0.0, sums)
+    share = steps.emit(aten.exp.default, steps.emit(aten.sub.Tensor, own, top))
+    total = steps.emit(aten.sum.dim_IntList, steps.emit(aten.mul.Tensor, some, share), axis, True)
+    rows = _rows(fake(x), _own_dims(steps, x))
+    top, total = steps.viewed(top, rows), steps.viewed(total, rows)
+    below = steps.emit(aten.sub.Tensor, x, top)
+    if "log" in str(steps.node.target):
+        return steps.emit(aten.sub.Tensor, below, steps.emit(aten.log.default, total))
+    return steps.emit(aten.div.Tensor, steps.emit(aten.exp.default, below), total)
+
+
+def softmax_backward(steps: Steps, parts: Parts) -> torch.fx.Node:
+    """The gradients of softmax and log_softmax."""
+    upstream, output = (steps.wide(steps.operand(name)) for name in ("grad_output", "output"))
+    logarithms = "log" in str(steps.node.target)
+    summed = upstream if logarithms else steps.emit(aten.mul.Tensor, upstream, output)
+    own = steps.emit(aten.sum.dim_IntList, steps.viewed(summed, parts.shape), list(parts.over), True)
+    total = steps.emit(aten.sum.dim_IntList, own, [parts.axis], True)
+    total = steps.viewed(total, _rows(fake(upstream), _own_dims(steps, upstream)))
+    if logarithms:
+        share = steps.emit(aten.mul.Tensor, steps.emit(aten.exp.default, output), total)
+        return steps.emit(aten.sub.Tensor, upstream, share)
+    return steps.emit(aten.mul.Tensor, output, steps.emit(aten.sub.Tensor, upstream, total))
+
+
+def layer_norm(steps: Steps, parts: Parts) -> tuple[torch.fx.Node, ...]:
+    """The result, mean and 1 / standard deviation."""
+    x = steps.wide(steps.operand("input"))
+    variance, mean = steps.variance(steps.viewed(x, parts.shape), list(parts.over), parts, 0)
+    rstd = steps.emit(aten.rsqrt.default, steps.emit(aten.add.Scalar, variance, float(steps.bound["eps"])))
+    rows = _rows(fake(x), _own_dims(steps, x))
+    mean, rstd = steps.viewed(mean, rows), steps.viewed(rstd, rows)
+    result = steps.emit(aten.mul.Tensor, steps.emit(aten.sub.Tensor, x, mean), rstd)
+    return _scaled(steps, result), mean, rstd
+
+
+def rms_norm(steps: Steps, parts: Parts) -> tuple[torch.fx.Node, ...]:
+    """The result and 1 / root mean square."""
+    x = steps.wide(steps.operand("input" if "input" in steps.bound else "x"))
+    squares = steps.emit(aten.mul.Tensor, x, x)
+    own = steps.emit(aten.mean.dim, steps.viewed(squares, parts.shape), list(parts.over), True)
+    mean = steps.emit(aten.mean.dim, own, [parts.axis], True)
+    rstd = steps.emit(aten.rsqrt.default, steps.emit(aten.add.Scalar, mean, float(steps.bound["eps"])))
+    rstd = steps.viewed(rstd, _rows(fake(x), _own_dims(steps, x)))
+    return _scaled(steps, steps.emit(aten.mul.Tensor, x, rstd)), rstd
+
+
+def _scaled(steps: Steps, result: torch.fx.Node) -> torch.fx.Node:
+    for name, target in (("weight", aten.mul.Tensor), ("bias", aten.add.Tensor)):
+        if steps.bound.get(name) is not None:
+            result = steps.emit(target, result, steps.wide(steps.operand(name)))
+    return result
+
+
+WHOLE: Mapping[str, Callable[[Steps, Parts], Any]] = {
+    "_softmax": softmax, "_log_softmax": softmax, "_softmax_backward_data": softmax_backward,
+    "_log_softmax_backward_data": softmax_backward, "native_layer_norm": layer_norm, "_fused_rms_norm": rms_norm,
+    "rms_norm": rms_norm,
+}  # fmt: skip
+"""Operations that are a reduction and what is made of it, and their steps."""
+OPERANDS = ("self", "input", "x", "grad_output")
+
+
+def operand_of(bound: Mapping[str, Any]) -> torch.fx.Node:
+    """What is reduced."""
+    found = next(bound[name] for name in OPERANDS if bound.get(name) is not None)
+    assert isinstance(found, torch.fx.Node)
+    return found
+
+
+def in_steps(steps: Steps, name: str, parts: Parts) -> Any:
+    """What stands for the operation: one node, or one for each of its results."""
+    made, values = WHOLE[name](steps, parts), steps.node.meta["val"]
+    if isinstance(values, torch.Tensor):
+        return _laid_out(steps, made[0] if isinstance(made, tuple) else made, values)
+    return tuple(_laid_out(steps, node, like) for node, like in zip(made, values, strict=True))
+
+
+def _laid_out(steps: Steps, node: torch.fx.Node, like: torch.Tensor) -> torch.fx.Node:
+    """The result as the operation gives it: contiguous, of whatever lay otherwise."""
+    node = steps.finished(node, like)
+    if like.is_contiguous() and not fake(node).is_contiguous():
+        return steps.emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+    return node

@@ -1,0 +1,94 @@
+"""A predicted trace against a recorded one: what is the same region, and what is said of one that is missing."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.program.recorded_compare import compare, compared, half, key_of, why
+from benchmarks.program.recorded_models import MODELS, is_unread
+from benchmarks.program.recorded_results import PACKED, RESULTS, Overhead, Results, Run
+
+ROOT = Path(__file__).resolve().parents[3]
+TRACES = ROOT / "tests" / "data" / "traces"
+PREFILL, TRAINING = TRACES / "llama_prefill_bf16_eager.json.gz", TRACES / "gpt2_train_autocast_eager.json.gz"
+RUN = Run(
+    name=MODELS[0].name, device="NVIDIA H200", versions={}, events_us=20_000.0, wall_us=21_000.0, waited_us=22_000.0,
+    spread=0.0, peak_bytes=0, overhead=Overhead(1.0, 1.0, 1.0, 1.0, 1.0, (0.5, 1.0)), slowdown=1.0, problem="",
+    trace="recorded.json.gz", plain="",
+)  # fmt: skip
+
+
+def test_a_trace_has_every_region_of_itself_and_hardly_one_of_another_model() -> None:
+    same = compared(RUN, PREFILL, PREFILL)
+    assert same.regions > 10
+    assert same.recall == 1.0
+    assert same.time_share == pytest.approx(1.0)
+    assert not same.unmatched
+    other = compared(RUN, PREFILL, TRAINING)
+    assert other.recall < 0.1
+    assert len(other.unmatched) == other.regions - other.matched
+
+
+def test_a_region_of_other_calls_or_another_text_is_not_found() -> None:
+    region = half(PREFILL).mining.regions[0]
+    assert region.text is not None
+    more_calls = replace(region, calls_per_step=region.calls_per_step + 1)
+    other_text = replace(region, text=region.text.replace("bf16", "f16"))
+    assert len({key_of(r) for r in (region, more_calls, other_text)}) == 3
+    assert f"+calls {more_calls.calls_per_step:g}" in why(region, [more_calls])
+    assert "+x: f16" in why(region, [other_text]) or "f16" in why(region, [other_text])
+    assert why(region, []) == "no predicted region is left over"
+
+
+def test_two_traces_of_a_model_come_out_of_the_archives_into_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / RESULTS).write_bytes(msgspec.json.encode(Results("NVIDIA H200", runs=[RUN])))
+    with zipfile.ZipFile(tmp_path / PACKED, "w") as packed:
+        packed.write(PREFILL, RUN.trace)
+    with zipfile.ZipFile(tmp_path / PACKED.replace(".", "-2."), "w") as packed:
+        packed.write(PREFILL, f"{RUN.name}.predicted.json.gz")
+    record = tmp_path / "record.json"
+    assert compare(tmp_path, MODELS[:2], "", record, anew=False) == 0
+    (row,) = json.loads(record.read_bytes())
+    assert row["matched"] == row["regions"]
+    assert row["recorded_step_us"] == 20_000.0
+    assert f"{MODELS[1].name}: not compared: not run" in capsys.readouterr().out
+
+
+def test_half_of_the_models_are_kept_unread() -> None:
+    assert [m.name for m in MODELS if is_unread(m.name)] == [
+        "llama_prefill_bf16", "llama_training_bf16", "vit_inference_f16", "whisper_inference_bf16",
+        "resnet50_training_f32",
+    ]  # fmt: skip
+
+
+def test_a_host_without_a_gpu_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.program.recorded",
+        "--tiny",
+        "--seconds",
+        "120",
+        "--out",
+        str(tmp_path),
+    ]
+    done = subprocess.run([*command, "bert_training_f32"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no GPU: predicted" in done.stdout
+    results = msgspec.json.decode((tmp_path / RESULTS).read_bytes(), type=Results)
+    assert not results.failures
+    (run,) = results.runs
+    assert run.device == "no GPU"
+    assert run.events_us is None
+    assert run.overhead.plain_us > 0.0
+    with zipfile.ZipFile(tmp_path / PACKED) as packed:
+        assert {run.trace, "bert_training_f32.predicted.json.gz"} <= set(packed.namelist())
