@@ -10,14 +10,15 @@ from functools import lru_cache
 from app.atlas import generated_items, own_items
 from app.atlas.atlas import Atlas
 from app.atlas.item import ANOTHER, Item
-from app.atlas.kernel_items import AUTOTUNED
+from app.atlas.kernel_items import AUTOTUNED, BY_CHANCE
 from app.atlas.operation_items import PROCESSORS, serial_us
 from app.units import amount, digits
 from profiler.hardware import find_device
 
 Numbers = Mapping[str, float]
 
-INDUCTORS = tuple(f"{first} {kind}" for first in ("generated", AUTOTUNED) for kind in ("pointwise", "reduction"))
+KINDS = ("pointwise", "reduction", f"reduction{BY_CHANCE}")
+INDUCTORS = tuple(f"{first} {kind}" for first in ("generated", AUTOTUNED) for kind in KINDS)
 """Groups of kernels that Inductor wrote."""
 VECTOR_BYTES = 16
 """Rows of a product that begin at multiples of these are what cuBLAS's fast kernels need."""
@@ -40,7 +41,7 @@ class MeasuredPoint:
 def reasons(item: Item) -> tuple[str, ...]:
     """What sets its time besides bytes and FLOPs: sizes, strides, order, few rows."""
     if item.group in INDUCTORS:
-        return tuple(_of_kernel(item.numbers))
+        return (*_of_kernel(item.numbers), *(["configuration chosen by chance"] if BY_CHANCE in item.group else []))
     if item.group in generated_items.GROUPS:
         return tuple(_of_generated(item.numbers))
     kind = item.group.partition(" ")[2]

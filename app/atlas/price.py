@@ -10,7 +10,7 @@ from typing import Protocol
 from app.atlas.atlas import Atlas, Price
 from app.atlas.generated_items import generated_item
 from app.atlas.item import Item
-from app.atlas.kernel_items import autotuned_item, kernel_item
+from app.atlas.kernel_items import autotuned_item, broader_item, kernel_item
 from app.atlas.operation_items import site_item
 from kernels.codegen.traits_model import GeneratedLaunch
 from profiler.hardware import Device
@@ -81,8 +81,7 @@ def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | No
     """
     parts = []
     for kernel in prediction.kernels:
-        item = kernel_item(kernel.traits, kernel.bytes_moved)
-        price = atlas.price(item, device) if item is not None else None
+        price = _of_kernel(kernel_item(kernel.traits, kernel.bytes_moved), atlas, device)
         if price is None:
             return None
         time_us = kernel.calls * price.cold_us
@@ -136,10 +135,19 @@ def generated(
 def first_unpriced(prediction: Prediction, atlas: Atlas, device: Device) -> OracleKernel | None:
     """The kernel for which `compiled` says nothing of an answer; None where it says something."""
     for kernel in prediction.kernels:
-        item = kernel_item(kernel.traits, kernel.bytes_moved)
-        if item is None or atlas.price(item, device) is None:
+        if _of_kernel(kernel_item(kernel.traits, kernel.bytes_moved), atlas, device) is None:
             return kernel
     return None
+
+
+def _of_kernel(item: Item | None, atlas: Atlas, device: Device) -> Price | None:
+    """None for what could not be read, and for kinds of which nothing was measured."""
+    if item is None:
+        return None
+    price = atlas.price(item, device)
+    if price is None and (broader := broader_item(item)) is not None:
+        return atlas.price(broader, device)
+    return price
 
 
 def _call(name: str, item: Item | None, atlas: Atlas, device: Device) -> Part:
