@@ -41,6 +41,7 @@ from kernels.codegen.seeds import draw_seed
 from kernels.codegen.segment_plan import in_front
 from kernels.codegen.text import source as files
 from kernels.codegen.text.source import Source
+from kernels.codegen.traits_model import GeneratedLaunch, GeneratedTraits, Traffic
 from profiler.region.graph import fusion
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph
@@ -120,6 +121,7 @@ class Generated:
     module: torch.fx.GraphModule
     sources: tuple[Source, ...]
     kept: tuple[str, ...]  # aten operations that stayed calls
+    calls: tuple[str, ...] = ()  # names of these in the graph
 
     @property
     def text(self) -> str:
@@ -181,6 +183,10 @@ class Trained:
     @property
     def kept(self) -> tuple[str, ...]:
         return (*self.forward.kept, *self.backward.kept)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        return (*self.forward.calls, *self.backward.calls)
 
     @property
     def text(self) -> str:
@@ -260,6 +266,7 @@ class _Assembly:
         self.made: dict[torch.fx.Node, torch.fx.Node] = {}
         self.sources: list[Source] = []
         self.kept: list[str] = []
+        self.calls: list[str] = []
         self.seed: torch.fx.Node | None = None
         self.seed_given = seed_given
         self.names = names
@@ -282,7 +289,7 @@ class _Assembly:
         results_ = torch.fx.node.map_arg(output.args[0], self.want)
         self.new.output(tuple(results_))
         module = graph_module(constants, self.new, "Generated")
-        return Generated(module, tuple(self.sources), tuple(self.kept))
+        return Generated(module, tuple(self.sources), tuple(self.kept), tuple(self.calls))
 
     def want(self, node: torch.fx.Node) -> torch.fx.Node:
         """The new graph's node for an old one, made with everything it needs. Iterative: graphs can be long."""
@@ -328,6 +335,7 @@ class _Assembly:
         if node.op == "call_function" and node.target is not operator.getitem:
             if not is_view(node) and not is_fill(node):
                 self.kept.append(base(node))
+                self.calls.append(node.name)
 
     def into(self, piece: Piece) -> int | None:
         """The input that holds what the only output begins with, where it was written for this adding kernel alone."""
@@ -348,7 +356,8 @@ class Attempt:
     """What generating gave. text: all kernels, "" where refused says why there are none.
 
     launches, bytes_written: of the generated kernels alone, without the calls that stayed. bytes_between: that one of
-    them reads and another has written. kept: calls. taken: operations that they compute where torch.compile makes one.
+    them reads and another has written. kept: calls; calls: their names in the graph. taken: operations that they
+    compute where torch.compile makes one. kernels: what is launched.
     """
 
     text: str
@@ -358,6 +367,8 @@ class Attempt:
     bytes_between: int = 0
     kept: tuple[str, ...] = ()
     taken: frozenset[str] = frozenset()
+    calls: tuple[str, ...] = ()
+    kernels: tuple[GeneratedLaunch, ...] = ()
 
 
 def attempt(graph: Graph) -> Attempt:
@@ -373,4 +384,16 @@ def attempt(graph: Graph) -> Attempt:
     sizes = dict(stored)
     between = sum(sizes.get(name, 0) for s in result.sources for name in s.inputs)
     written = sum(size for _, size in stored)
-    return Attempt(result.text, "", len(result.sources), written, between, result.kept, operations)
+    return Attempt(
+        result.text, "", len(result.sources), written, between, result.kept, operations, result.calls,
+        tuple(_launch(s, s.traits) for s in result.sources if s.traits is not None),
+    )  # fmt: skip
+
+
+def _launch(source: Source, traits: GeneratedTraits) -> GeneratedLaunch:
+    """A kernel with the tensors that it shares with others."""
+    reads = [
+        Traffic(n, ITEMSIZE[o.dtype] * math.prod(o.shape)) for n, o in zip(source.inputs, source.operands, strict=True)
+    ]
+    writes = [Traffic(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for o in source.outputs]
+    return GeneratedLaunch(source.kernel, traits, tuple(reads), tuple(writes))

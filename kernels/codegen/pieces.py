@@ -22,7 +22,7 @@ from kernels.codegen.text import product, segments
 from kernels.codegen.text import source as files
 from kernels.codegen.text.shapes import Body, body
 from kernels.codegen.text.source import Source
-from kernels.codegen.traits import GeneratedTraits
+from kernels.codegen.traits_model import GeneratedTraits
 from profiler.region.graph.lowering import Graph
 
 

@@ -1,4 +1,4 @@
-"""GeneratedTraits: what sets the time of a generated kernel, as its plan says it before anything is launched."""
+"""The traits of a generated kernel, as its plan says them before anything is launched."""
 
 from __future__ import annotations
 
@@ -6,66 +6,16 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from kernels.codegen.expressions.values import Value
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.loops import levels_of
+from kernels.codegen.traits_model import GeneratedTraits
 from profiler.region.model import ITEMSIZE
 
 SPECIAL = re.compile(r"\b(exp2?|log2?|log1p|expm1|sqrt(_rn)?|rsqrt|sin|cos|tan|sigmoid|erf|tanh|pow|lgamma|log_add)\(")
 """Calls in an expression that special-function units take, or tens of instructions."""
 HEAVY = re.compile(r"\b(erf|tanh|pow|lgamma|log1p|expm1|tan)\(")
 DRAWN = "(seed + "
-
-
-class GeneratedTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One kernel. form: flat, tile, rows, loop, product or segments. Sizes in elements, traffic in bytes.
-
-    rows, columns: that it walks over; of a product its result's, `batch` and `inner` the other sizes. axes: dimensions
-    that a place is taken apart into. passes: walks over a row. strided: neighbours in memory lie along the rows.
-    bytes_read: of each tensor once; bytes_asked: of all loads, each element as often as it is loaded; bytes_written;
-    bytes_added: by atomics; bytes_started: of outputs that are copied or filled before. loads, full_loads: those that
-    differ along rows and columns. broken_bytes: of loads and stores whose neighbouring elements do not lie side by
-    side; placed_bytes: at places that were read. item_bytes: of the narrowest full load. arithmetic, special, heavy,
-    drawn: executions of operations, of special functions, of those that take tens of instructions, of random numbers.
-    reductions, scans, sorts: of them. configurations: that it is tuned over. flops, dtype: of a product.
-    """
-
-    form: str
-    rows: int
-    columns: int
-    axes: int
-    passes: int = 1
-    strided: bool = False
-    bytes_read: int = 0
-    bytes_asked: int = 0
-    bytes_written: int = 0
-    bytes_added: int = 0
-    bytes_started: int = 0
-    loads: int = 0
-    full_loads: int = 0
-    stores: int = 0
-    broken_bytes: int = 0
-    placed_bytes: int = 0
-    item_bytes: int = 4
-    arithmetic: int = 0
-    special: int = 0
-    heavy: int = 0
-    drawn: int = 0
-    reductions: int = 0
-    scans: int = 0
-    sorts: int = 0
-    configurations: int = 1
-    batch: int = 1
-    inner: int = 0
-    flops: int = 0
-    dtype: str = "f32"
-
-    @property
-    def bytes_moved(self) -> int:
-        """Fewest that it has to read and write; what is added to is read as well."""
-        return self.bytes_read + self.bytes_written + 2 * self.bytes_added + self.bytes_started
 
 
 def traits_of(plan: Plan, form: str, configurations: int, parts: Sequence[Plan] = ()) -> GeneratedTraits:

@@ -19,7 +19,8 @@ from kernels.codegen.index import contiguous_strides
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.names import Names, comment
 from kernels.codegen.text.shapes import Body, body
-from kernels.codegen.traits import GeneratedTraits, traits_of
+from kernels.codegen.traits import traits_of
+from kernels.codegen.traits_model import GeneratedTraits
 
 CACHE_VARIABLE = "TRITONWORTHY_KERNEL_DIR"
 

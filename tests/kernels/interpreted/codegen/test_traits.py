@@ -7,7 +7,7 @@ import torch
 
 from kernels.calibrate.kernel_bench import _launched
 from kernels.codegen.generated import generate, made
-from kernels.codegen.traits import GeneratedTraits
+from kernels.codegen.traits_model import GeneratedTraits
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 
