@@ -12,6 +12,7 @@ from app.program.reads import is_copy
 from profiler.hardware import Device
 from profiler.program.model import Program
 from profiler.region.graph.cost import operation_cost
+from profiler.region.graph.operation import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,10 @@ def prices(program: Program, device: Device, rates: Rates = FITTED) -> Prices:
     costs = {
         index: cost
         for index, call in enumerate(program.calls)
-        if call.operation is not None and not is_copy(call) and (cost := operation_cost(call.operation)).launches
+        if call.operation is not None
+        and not is_copy(call)
+        and not _is_of_nothing(call.operation)
+        and (cost := operation_cost(call.operation)).launches
     }
     operations = {index: operation for index in costs if (operation := program.calls[index].operation) is not None}
     known = prices_of(Launched(tuple(operations.values())), device, rates.scaled)
@@ -40,3 +44,9 @@ def prices(program: Program, device: Device, rates: Rates = FITTED) -> Prices:
         times_us[index] = time_us
     total_us = sum(times_us.values())
     return Prices(times_us, said_us / total_us if total_us else 0.0)
+
+
+def _is_of_nothing(operation: Operation) -> bool:
+    """All that it writes has no elements: torch launches nothing for it."""
+    written = (*operation.writes, *operation.mutated)
+    return bool(written) and not any(tensor.elements for tensor in written)
