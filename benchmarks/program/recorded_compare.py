@@ -7,6 +7,7 @@ the operations' own names are. Nothing is forgiven: a region that differs in one
 from __future__ import annotations
 
 import difflib
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from profiler.trace import read_trace
 from profiler.trace.model import Trace
 
 Key = tuple[str, str, str, bool, float]
+SIZES = re.compile(r"^(\w+): sizes\[([\d, ]+)\]$", re.M)
 LONGEST = 160
 """Characters of a line of a difference."""
 
@@ -174,7 +176,16 @@ def launches(mining: Mining) -> int:
 def key_of(region: MinedRegion) -> Key:
     """What makes it the same region: its name, kind, operations with their shapes, passes and calls of a step."""
     text = region.text if region.text is not None else f"{region.missing} {' '.join(region.operations)}"
-    return (region.title, region.kind, text, region.backward, round(region.calls_per_step, 3))
+    return (region.title, region.kind, sizes_sorted(text), region.backward, round(region.calls_per_step, 3))
+
+
+def sizes_sorted(text: str) -> str:
+    """The text with its sizes in their order, not by the time that each took: `N: sizes[8, 2]`, `M: sizes[96, 384]`."""
+    named = SIZES.findall(text)
+    together = sorted(zip(*(map(int, sizes.split(", ")) for _, sizes in named), strict=True)) if named else []
+    for (name, sizes), ordered in zip(named, zip(*together, strict=True), strict=True):
+        text = text.replace(f"{name}: sizes[{sizes}]", f"{name}: sizes[{', '.join(map(str, ordered))}]")
+    return text
 
 
 def why(region: MinedRegion, others: Sequence[MinedRegion]) -> str:

@@ -14,19 +14,18 @@ from sys import intern
 
 import msgspec
 
-from profiler.program.model import NO_PARENT, Call, Signature
+from profiler.program.model import ENGINE, NO_PARENT, Call, Signature
 from profiler.program.recorder import MARK, Reached
 
 MODE = "PythonDispatchMode"
 """The event that torch writes around the recorder."""
 OPERATIONS = ("cpu_op", "user_annotation")
-ENGINE = "autograd::engine::evaluate_function"
 PIECE_BYTES = 4 * 1024 * 1024
 BOUNDARY = b"\n  },\n  {"
 """Between two events, as torch writes them: no string has a line's end in it."""
 LIST = b'"traceEvents": ['
-END = b"]"
-"""Of the list: behind it is the file's own name alone."""
+END = re.compile(rb"\}\s*\]")
+"""Of the list, the last in the file: behind it are the file's name and what the profiler warned of."""
 NAME = re.compile(rb'("name": ")([^\n]*)("\s*,\s*"pid": )')
 NOTHING = msgspec.Raw(b"[]")
 
@@ -41,7 +40,7 @@ class _Arguments(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    ph: str
+    ph: str = ""
     name: str = ""
     cat: str = ""
     ts: float = 0.0
@@ -95,7 +94,7 @@ def _pieces(path: Path) -> Iterator[list[_Event]]:
             if boundary:
                 yield _decoded(b"[" + whole + b"}]")
                 rest = b"{" + left
-        yield _decoded(b"[" + rest.rpartition(END)[0] + b"]")
+        yield _decoded(b"[" + rest[: max((m.start() for m in END.finditer(rest)), default=-1) + 1] + b"]")
 
 
 def _decoded(piece: bytes) -> list[_Event]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from profiler.region.graph.operation import Operation
 
 NO_PARENT = -1
+ENGINE = "autograd::engine::evaluate_function"
+"""Begins the name of a node of autograd's engine."""
 
 
 class ProgramError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,15 @@ def chosen_on(capability: int) -> Chosen:
         return fused_attention(*arguments, by_cudnn=capability >= CUDNN_FROM, **named)
 
     return {aten.scaled_dot_product_attention.default: attention, aten.dropout.default: dropout}
+
+
+def padded(values: torch.Tensor, pad: Sequence[int], value: float = 0.0) -> torch.Tensor:
+    """Without anything to add it is a copy, which is asked for with memory alone."""
+    return NotImplemented if any(pad) else values.clone()
+
+
+WITHIN: Chosen = {aten.constant_pad_nd.default: padded}
+"""Operations of one kernel that on a GPU call another one."""
 
 
 @contextmanager

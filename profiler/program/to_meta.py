@@ -55,7 +55,7 @@ class ToMeta(TorchFunctionMode):
         if not self.building:
             if (name := getattr(func, "__name__", "")) in RECURRENT and self._is_of_gpu(args):
                 self.recorder.gap(f"{name} runs in cuDNN on an NVIDIA GPU, in far fewer launches than are counted here")
-            args, kwargs = self.autocast.cast(func, args, kwargs)
+            args, kwargs = self.autocast.cast(func, _with_number_of_host(func, args), kwargs)
         result = func(*(_device(a, moves) for a in args), **kwargs)
         return self.to_host(result) if leaves else result
 
@@ -87,6 +87,22 @@ class ToMeta(TorchFunctionMode):
         self.recorder.gap(f"{READS} ({how}); assumed that each is 1")
         with torch._C._DisableTorchDispatch():
             return torch.ones(tensor.shape, dtype=tensor.dtype, device="cpu", requires_grad=tensor.requires_grad)
+
+
+def _with_number_of_host(func: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """`tensor[:, 0] = 1` brings the number to a GPU with the kernel that fills: no tensor of it is made there."""
+    if func is not torch.Tensor.__setitem__ or len(args) != 3 or not isinstance(args[2], int | float):
+        return args
+    target, index, value = args
+    if target.device.type != "meta" or not all(map(_is_number, index if isinstance(index, tuple) else (index,))):
+        return args
+    with torch._C._DisableTorchDispatch():
+        return target, index, torch.tensor(value, dtype=target.dtype, device="cpu")
+
+
+def _is_number(index: object) -> bool:
+    """Of an index: no tensor and no mask."""
+    return index is None or index is ... or (isinstance(index, int | slice) and not isinstance(index, bool))
 
 
 def _is_host(value: Any) -> bool:

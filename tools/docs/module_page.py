@@ -1,4 +1,7 @@
-"""Writes the table of recorded architectures into docs/module.md: python -m tools.docs.module_page."""
+"""Writes what was recorded into docs/module.md and docs/capture.md: python -m tools.docs.module_page.
+
+The recorded architectures, and ten models that ran on a GPU against what was predicted of them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, RECORD = ROOT / "docs" / "module.md", ROOT / "tests" / "records" / "architectures.json"
 HEADING = "## Recorded architectures\n"
+CAPTURE = ROOT / "docs" / "capture.md"
+STEPS = "program-*.json"
+"""Records of `benchmarks.program.recorded`, one a device."""
+STEPS_HEADING, COST_HEADING = "## Against recorded steps\n", "## What it costs\n"
+NEAR = 0.2
+"""How far a predicted step may be from the measured one to be called near."""
 Row = dict[str, Any]
 
 
@@ -45,16 +54,106 @@ def table(record: dict[str, Any]) -> str:
     return "\n".join([head, "", *lines, ""])
 
 
-def page(text: str, record: dict[str, Any]) -> str:
-    """The page with the section anew."""
+def steps_table(records: list[dict[str, Any]]) -> str:
+    """The section on predicted against recorded steps."""
+    parts = []
+    for record in records:
+        rows: list[Row] = record["rows"]
+        regions, matched = sum(r["regions"] for r in rows), sum(r["matched"] for r in rows)
+        near = [r for r in rows if abs(step_error(r)) <= NEAR]
+        unread = [r for r in rows if r["unread"]]
+        share = sum(r["matched"] for r in unread) / sum(r["regions"] for r in unread)
+        parts += [
+            f"{len(rows)} models on one {record['device']}, {record['date']} ({_versions(record)}), each predicted "
+            "from its code and recorded by `tritonworthy.capture` (`python -m benchmarks.program.recorded`). A region is "
+            "the same where name, kind, text (operations, shapes, types, layouts) and calls are: "
+            f"{matched} of {regions} recorded regions are in the predicted trace too ({matched / regions:.0%}), "
+            f"{share:.0%} in the {len(unread)} models that nobody looked at before the recorder was done (unread). "
+            f"The predicted step is within {NEAR:.0%} of the measured one, without a profiler, in {len(near)} of "
+            f"{len(rows)}, {sum(r in near for r in unread)} of {len(unread)} unread.",
+            "",
+            "| model | | regions in both | of kernel time | launches, predicted and recorded | kernels, ms | step, ms "
+            "| predicted to measured |",
+            "|-|-|-:|-:|-:|-:|-:|-:|",
+            *(
+                f"| {r['name']} | {'unread' if r['unread'] else ''} | {r['matched']} of {r['regions']} | "
+                f"{r['time_share']:.1%} | {r['predicted_launches']:,} and {r['recorded_launches']:,} | "
+                f"{_ms(r['predicted_kernels_us'])} and {_ms(r['recorded_kernels_us'])} | "
+                f"{_ms(r['predicted_step_us'])} and {_ms(r['recorded_step_us'])} | {step_error(r):+.0%} |"
+                for r in rows
+            ),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def step_error(row: Row) -> float:
+    """Predicted over measured, less one."""
+    return float(row["predicted_step_us"] / row["recorded_step_us"] - 1.0)
+
+
+def cost_table(records: list[dict[str, Any]]) -> str:
+    """The section on what a capture costs the program that it is in."""
+    parts = []
+    for record in records:
+        rows: list[Row] = record["rows"]
+        after = median(r["overhead"]["around_us"] / r["overhead"]["bare_us"] for r in rows)
+        parts += [
+            f"Of {len(rows)} models on one {record['device']}, {record['date']} ({_versions(record)}), medians of 20 "
+            f"steps that are waited for: behind the recording a step in the context takes {after:.3f} times one without "
+            "(median of the models). Recorded steps are the capture's own times. Writing is all that `step()` takes "
+            "together: starting and ending the profiler and writing the files.",
+            "",
+            "| model | step without, ms | behind the recording | recorded | with stacks | writing, s |",
+            "|-|-:|-:|-:|-:|-:|",
+            *(
+                f"| {r['name']} | {_ms(o['bare_us'])} | {_ms(o['around_us'])} | {_ms(o['plain_us'])} | "
+                f"{_ms(o['stacks_us'])} | {sum(o['ends_s']):.1f} |"
+                for r in rows
+                for o in [r["overhead"]]
+            ),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def _versions(record: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+
+
+def _ms(time_us: float) -> str:
+    return f"{time_us / 1e3:.2f}"
+
+
+def step_records() -> list[dict[str, Any]]:
+    """Of every device, the one that was measured last first."""
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORD.parent.glob(STEPS))]
+    return sorted(read, key=lambda record: str(record["date"]), reverse=True)
+
+
+def page(text: str, record: dict[str, Any], steps: list[dict[str, Any]]) -> str:
+    """The page with its two sections anew, of which the architectures are last."""
     before, heading, _ = text.partition(HEADING)
-    return f"{before}{heading}\n{table(record)}"
+    return f"{section(before, STEPS_HEADING, steps_table(steps))}{heading}\n{table(record)}"
+
+
+def section(text: str, heading: str, body: str) -> str:
+    """The text with the section anew: up to the next heading of its rank, else the end. At the end where it is new."""
+    before, _, after = text.partition(heading)
+    _, mark, rest = after.partition("\n## ")
+    return f"{before.rstrip()}\n\n{heading}\n{body.rstrip()}\n" + (f"{mark}{rest}" if mark else "\n")
+
+
+def capture_page(text: str, steps: list[dict[str, Any]]) -> str:
+    """docs/capture.md with its section anew."""
+    return section(text, COST_HEADING, cost_table(steps)).rstrip() + "\n"
 
 
 def main() -> None:
-    """Write it."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
+    """Write them."""
+    record, steps = json.loads(RECORD.read_text(encoding="utf-8")), step_records()
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), record, steps), encoding="utf-8")
+    CAPTURE.write_text(capture_page(CAPTURE.read_text(encoding="utf-8"), steps), encoding="utf-8")
 
 
 if __name__ == "__main__":

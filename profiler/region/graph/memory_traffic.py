@@ -15,7 +15,8 @@ from profiler.region import op_kinds
 from profiler.region.graph.operation import Operation, Tensor
 from profiler.region.model import ITEMSIZE
 
-FREE = frozenset({"empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "constant", "detach"})
+FREE = frozenset({"empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "new_empty_strided",
+                  "constant", "detach"})  # fmt: skip
 SHAPE_ONLY = frozenset({"rand_like", "randn_like", "randint_like", "rand", "randn", "randint", "randperm"})
 """They take a tensor's sizes, not its values."""
 OVERWRITING = frozenset({"fill_", "zero_", "normal_", "uniform_", "exponential_", "random_", "bernoulli_", "copy_",

@@ -69,3 +69,12 @@ def test_a_span_of_the_programs_own_may_have_quotes_in_its_name(tmp_path: Path) 
     names = [span.name for span in read_spans(path)]
     assert "aten::mul" in names
     assert any(name.startswith("layer '1'") for name in names)
+
+
+def test_what_the_profiler_warns_of_behind_the_events_is_no_event(written: Path, tmp_path: Path) -> None:
+    """As torch 2.11 writes it on a host without a GPU."""
+    other = tmp_path / "other.json"
+    told = b'],\n      "ERROR": ["ERROR: gpuGetDeviceCount failed with code 35"],\n  "traceName": "x[0]"\n}'
+    other.write_bytes(written.read_bytes().rpartition(b"]")[0].rstrip() + b"\n  " + told)
+    assert json.loads(other.read_bytes())["ERROR"]
+    assert read_spans(other) == read_spans(written)
