@@ -1,4 +1,7 @@
-"""Softmax, layer norm and their like over few, long rows: statistics of parts of a row, theirs, then every element.
+"""Softmax, layer norm and their like as statistics of rows and what is made of them.
+
+Over few, long rows: statistics of parts of a row, theirs, then every element. Over whole rows where another reduction
+reads the result: its kernel then needs the rows' statistics alone, and makes the elements again.
 
 Each gives what the one operation gives for NaN and infinities: a part of -inf alone counts for nothing in a row that
 has more, and a row of -inf alone is NaN.
@@ -27,59 +30,77 @@ def _own_dims(steps: Steps, x: torch.fx.Node) -> tuple[int, ...]:
     return tuple(range(rank - len(shape), rank)) if shape else (steps.bound["dim"] % rank,)
 
 
-def softmax(steps: Steps, parts: Parts) -> torch.fx.Node:
-    """softmax and log_softmax: a part's largest element and its sum of exponentials come from one walk."""
-    x = steps.wide(steps.operand("self"))
+def _power(steps: Steps, x: torch.fx.Node, top: torch.fx.Node) -> torch.fx.Node:
+    return steps.emit(aten.exp.default, steps.emit(aten.sub.Tensor, x, top))
+
+
+def _exponentials(steps: Steps, x: torch.fx.Node, parts: Parts | None) -> tuple[torch.fx.Node, torch.fx.Node]:
+    """The largest element of each row, and the sum of exp(x - largest); of a part both come from one walk."""
+    dims = list(_own_dims(steps, x))
+    if parts is None:
+        top = steps.emit(aten.amax.default, x, dims, True)
+        return top, steps.emit(aten.sum.dim_IntList, _power(steps, x, top), dims, True)
     over, axis = list(parts.over), [parts.axis]
     seen = steps.viewed(x, parts.shape)
     own = steps.emit(aten.amax.default, seen, over, True)
-    powers = steps.emit(aten.exp.default, steps.emit(aten.sub.Tensor, seen, own))
-    sums = steps.emit(aten.sum.dim_IntList, powers, over, True)
+    sums = steps.emit(aten.sum.dim_IntList, _power(steps, seen, own), over, True)
     top = steps.emit(aten.amax.default, own, axis, True)
     some = steps.emit(aten.where.ScalarSelf, steps.emit(aten.eq.Scalar, own, -math.inf), 0.0, sums)
-    share = steps.emit(aten.exp.default, steps.emit(aten.sub.Tensor, own, top))
-    total = steps.emit(aten.sum.dim_IntList, steps.emit(aten.mul.Tensor, some, share), axis, True)
-    rows = _rows(fake(x), _own_dims(steps, x))
-    top, total = steps.viewed(top, rows), steps.viewed(total, rows)
-    below = steps.emit(aten.sub.Tensor, x, top)
+    shares = steps.emit(aten.mul.Tensor, some, _power(steps, own, top))
+    total = steps.emit(aten.sum.dim_IntList, shares, axis, True)
+    rows = _rows(fake(x), dims)
+    return steps.viewed(top, rows), steps.viewed(total, rows)
+
+
+def _added(steps: Steps, x: torch.fx.Node, parts: Parts | None, how: Any) -> torch.fx.Node:
+    """The sum or the mean of each row. how: aten's."""
+    dims = list(_own_dims(steps, x))
+    if parts is None:
+        return steps.emit(how, x, dims, True)
+    own = steps.emit(how, steps.viewed(x, parts.shape), list(parts.over), True)
+    return steps.viewed(steps.emit(how, own, [parts.axis], True), _rows(fake(x), dims))
+
+
+def softmax(steps: Steps, parts: Parts | None) -> torch.fx.Node:
+    """softmax and log_softmax."""
+    x = steps.wide(steps.operand("self"))
+    top, total = _exponentials(steps, x, parts)
     if "log" in str(steps.node.target):
-        return steps.emit(aten.sub.Tensor, below, steps.emit(aten.log.default, total))
-    return steps.emit(aten.div.Tensor, steps.emit(aten.exp.default, below), total)
+        return steps.emit(aten.sub.Tensor, steps.emit(aten.sub.Tensor, x, top), steps.emit(aten.log.default, total))
+    return steps.emit(aten.div.Tensor, _power(steps, x, top), total)
 
 
-def softmax_backward(steps: Steps, parts: Parts) -> torch.fx.Node:
+def softmax_backward(steps: Steps, parts: Parts | None) -> torch.fx.Node:
     """The gradients of softmax and log_softmax."""
     upstream, output = (steps.wide(steps.operand(name)) for name in ("grad_output", "output"))
-    logarithms = "log" in str(steps.node.target)
-    summed = upstream if logarithms else steps.emit(aten.mul.Tensor, upstream, output)
-    own = steps.emit(aten.sum.dim_IntList, steps.viewed(summed, parts.shape), list(parts.over), True)
-    total = steps.emit(aten.sum.dim_IntList, own, [parts.axis], True)
-    total = steps.viewed(total, _rows(fake(upstream), _own_dims(steps, upstream)))
-    if logarithms:
+    if "log" in str(steps.node.target):
+        total = _added(steps, upstream, parts, aten.sum.dim_IntList)
         share = steps.emit(aten.mul.Tensor, steps.emit(aten.exp.default, output), total)
         return steps.emit(aten.sub.Tensor, upstream, share)
+    total = _added(steps, steps.emit(aten.mul.Tensor, upstream, output), parts, aten.sum.dim_IntList)
     return steps.emit(aten.mul.Tensor, output, steps.emit(aten.sub.Tensor, upstream, total))
 
 
-def layer_norm(steps: Steps, parts: Parts) -> tuple[torch.fx.Node, ...]:
+def layer_norm(steps: Steps, parts: Parts | None) -> tuple[torch.fx.Node, ...]:
     """The result, mean and 1 / standard deviation."""
     x = steps.wide(steps.operand("input"))
-    variance, mean = steps.variance(steps.viewed(x, parts.shape), list(parts.over), parts, 0)
+    dims = list(_own_dims(steps, x))
+    if parts is None:
+        both = steps.emit(aten.var_mean.correction, x, dims, correction=0, keepdim=True)
+        variance, mean = steps.item(both, 0), steps.item(both, 1)
+    else:
+        own = steps.variance(steps.viewed(x, parts.shape), list(parts.over), parts, 0)
+        variance, mean = (steps.viewed(node, _rows(fake(x), dims)) for node in own)
     rstd = steps.emit(aten.rsqrt.default, steps.emit(aten.add.Scalar, variance, float(steps.bound["eps"])))
-    rows = _rows(fake(x), _own_dims(steps, x))
-    mean, rstd = steps.viewed(mean, rows), steps.viewed(rstd, rows)
     result = steps.emit(aten.mul.Tensor, steps.emit(aten.sub.Tensor, x, mean), rstd)
     return _scaled(steps, result), mean, rstd
 
 
-def rms_norm(steps: Steps, parts: Parts) -> tuple[torch.fx.Node, ...]:
+def rms_norm(steps: Steps, parts: Parts | None) -> tuple[torch.fx.Node, ...]:
     """The result and 1 / root mean square."""
     x = steps.wide(steps.operand("input" if "input" in steps.bound else "x"))
-    squares = steps.emit(aten.mul.Tensor, x, x)
-    own = steps.emit(aten.mean.dim, steps.viewed(squares, parts.shape), list(parts.over), True)
-    mean = steps.emit(aten.mean.dim, own, [parts.axis], True)
+    mean = _added(steps, steps.emit(aten.mul.Tensor, x, x), parts, aten.mean.dim)
     rstd = steps.emit(aten.rsqrt.default, steps.emit(aten.add.Scalar, mean, float(steps.bound["eps"])))
-    rstd = steps.viewed(rstd, _rows(fake(x), _own_dims(steps, x)))
     return _scaled(steps, steps.emit(aten.mul.Tensor, x, rstd)), rstd
 
 
@@ -90,7 +111,7 @@ def _scaled(steps: Steps, result: torch.fx.Node) -> torch.fx.Node:
     return result
 
 
-WHOLE: Mapping[str, Callable[[Steps, Parts], Any]] = {
+WHOLE: Mapping[str, Callable[[Steps, Parts | None], Any]] = {
     "_softmax": softmax, "_log_softmax": softmax, "_softmax_backward_data": softmax_backward,
     "_log_softmax_backward_data": softmax_backward, "native_layer_norm": layer_norm, "_fused_rms_norm": rms_norm,
     "rms_norm": rms_norm,
@@ -106,8 +127,8 @@ def operand_of(bound: Mapping[str, Any]) -> torch.fx.Node:
     return found
 
 
-def in_steps(steps: Steps, name: str, parts: Parts) -> Any:
-    """What stands for the operation: one node, or one for each of its results."""
+def in_steps(steps: Steps, name: str, parts: Parts | None) -> Any:
+    """What stands for the operation: one node, or one for each of its results. parts: None for whole rows."""
     made, values = WHOLE[name](steps, parts), steps.node.meta["val"]
     if isinstance(values, torch.Tensor):
         return _laid_out(steps, made[0] if isinstance(made, tuple) else made, values)

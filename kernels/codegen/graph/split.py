@@ -19,6 +19,7 @@ from kernels.codegen.expressions.reductions import reduced_over
 from kernels.codegen.graph.few_rows import WHOLE, in_steps, operand_of
 from kernels.codegen.graph.steps import Parts, Steps
 from kernels.codegen.nodes import base, bind, fake
+from kernels.codegen.stages import signature
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
@@ -89,6 +90,26 @@ def _dense(source: torch.Tensor, dims: tuple[int, ...]) -> bool:
     return len(dims) == source.dim() and source.permute(_memory_order(source)).is_contiguous()
 
 
+MADE_AGAIN = (ops.POINTWISE, ops.CASTS, ops.VIEWS)
+"""Operations of one element each."""
+
+
+def _read_by_another(node: torch.fx.Node) -> bool:
+    """A reduction over other rows reads what is made of the result, by steps that each of them can make again."""
+    own, pending, seen = signature(node), list(node.users), set[torch.fx.Node]()
+    while pending:
+        user = pending.pop()
+        if user in seen or user.op != "call_function":
+            continue
+        seen.add(user)
+        if user.target is not operator.getitem and base(user) in ops.REDUCTIONS:
+            if signature(user) != own:
+                return True
+        elif user.target is operator.getitem or any(base(user) in table for table in MADE_AGAIN):
+            pending.extend(user.users)
+    return False
+
+
 def _values_alone(node: torch.fx.Node) -> bool:
     """Floating values are asked for, and no places: these are known by one walk alone."""
     values = fake(bind(node)["self"]).dtype
@@ -104,7 +125,7 @@ def _divisors(n: int) -> list[int]:
 
 def split(graph: Graph) -> Graph:
     """The graph with such reductions in two steps; itself where there is none."""
-    chosen: dict[torch.fx.Node, Parts] = {}
+    chosen: dict[torch.fx.Node, Parts | None] = {}
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
             source, dims = fake(operand_of(bind(node))), reduced_over(node)[1]
@@ -113,7 +134,7 @@ def split(graph: Graph) -> Graph:
             parts = parts_of(source, dims)
             if base(node) in ops.PLACED_SCANS and not _values_alone(node):
                 parts = None
-            if parts is not None:
+            if parts is not None or (base(node) in WHOLE and _read_by_another(node)):
                 chosen[node] = parts
     if not chosen:
         return graph
@@ -124,8 +145,8 @@ def split(graph: Graph) -> Graph:
             steps = _Reduction(new, node, graph.program.mode, made)
             if base(node) in WHOLE:
                 made[node] = in_steps(steps, base(node), chosen[node])
-            else:
-                made[node] = steps.run(made[bind(node)["self"]], chosen[node])
+            elif (parts := chosen[node]) is not None:
+                made[node] = steps.run(made[bind(node)["self"]], parts)
         elif node.target is operator.getitem and node.args[0] in chosen:
             made[node] = made[node.args[0]][node.args[1]]
         else:

@@ -83,3 +83,23 @@ def test_many_rows_stay_in_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert len(generate(lower(parse("x: bf16[8192, 4096]\nreturn softmax(x, -1)\n"))).sources) == 1
     assert len(generate(lower(parse("x: bf16[4, 1048576]\nreturn softmax(x, -1)\n"))).sources) == 3
+
+
+READ_BY_ANOTHER = {
+    "scales of blocks": "x: {d}[5, 64]\nh = F.rms_norm(x.float(), (64,))\nb = h.view(5, 8, 8)\n"
+    "s = b.abs().amax(-1, keepdim=True) / 127\nreturn (b / s).view(5, 64), s.squeeze(-1)\n",
+    "a sum of shares": "x: {d}[7, 30]\np = softmax(x.float(), -1)\nreturn p.sum(0) * 2\n",
+    "a mean of a layer norm": "x: {d}[7, 30]\nw: {d}[30]\nreturn F.layer_norm(x, (30,), w).float().mean(0)\n",
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("name", READ_BY_ANOTHER)
+def test_what_another_reduction_reads_is_made_again_from_statistics(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    text = READ_BY_ANOTHER[name].format(d=dtype)
+    assert_as_exact_as_eager(text, generated)
+    first = generate(lower(parse(text))).sources[0]
+    assert all(output.shape[-1] == 1 for output in first.outputs if len(output.shape) == 2)
