@@ -44,9 +44,10 @@ class Priced:
 
     def rank_us(self, wall_us: float) -> float:
         """By what it is ranked: where only a bound is known and nothing can be typed to end it, half of its middle:
-        such a wait stands before another action where it is four times what that is predicted to save."""
+        such a wait stands before another action where it is four times what that is predicted to save. Likewise a
+        kernel that is to be written, which nobody has proven."""
         vague = self.option.evidence["kind"] == "bound" and not self.option.call
-        return self.saved_us(wall_us) * (0.5 if vague else 1.0)
+        return self.saved_us(wall_us) * (0.5 if vague or self.option.mode == regions.UNPROVEN else 1.0)
 
 
 def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
@@ -117,6 +118,7 @@ def _without_trifles(step: Step, ranked: Sequence[Priced]) -> list[Priced]:
     kept = []
     for one, adds in zip(ranked, _adds_us(step, ranked), strict=True):
         least = WORTH * wall if one.option.scope_is_step else WORTH_WRITTEN.get(one.option.mode, WORTH_OF_ONE) * wall
+        adds = one.saved_us(wall) if one.option.mode == regions.UNPROVEN else adds
         trifle = adds is not None and adds < least
         if not trifle or one.option.id in named:
             kept.append(one)
