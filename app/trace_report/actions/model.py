@@ -33,7 +33,7 @@ class Option:
 
     counted: whether it is among what is followed together; where not, instead_of is the option that is, or "" where
     what it saves is only bounded. change: None where no time can be predicted. first: it comes before all
-    others whatever they save; last: behind all others, likewise.
+    others whatever they save.
     """
 
     id: str
@@ -51,7 +51,6 @@ class Option:
     counted: bool = True
     instead_of: str = ""
     first: bool = False
-    last: bool = False
 
 
 def alternative_left(region: AnyRegion, candidate: str) -> Left | None:

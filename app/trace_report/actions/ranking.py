@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
 from app.objects.common import Range
 from app.objects.trace import Action, Trace, TraceBody
@@ -106,7 +105,7 @@ def _ranked(step: Step, priced: Sequence[Priced]) -> list[Priced]:
     order = {p.option.id: number for number, p in enumerate(priced)}
     return sorted(
         priced,
-        key=lambda p: (not p.option.first, p.option.last, -rank[p.option.id], p.option.title, order[p.option.id]),
+        key=lambda p: (not p.option.first, -rank[p.option.id], p.option.title, order[p.option.id]),
     )
 
 
@@ -155,9 +154,8 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
         within = whole_step.places([o for o in whole if o.counted])
         options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
     options += precise
-    if device is not None:
-        having = fp8.Having(find_spec("torchao") is not None, trained)
-        options += fp8.eight_bits(step, device, having)
+    if device is not None and fp8.is_installed():
+        options += fp8.eight_bits(step, device, trained)
     options += math_attention.fast_kernels(step)
     layout = waits.channels_last(step, kernels)
     if compiled := next((o.id for o in options if o.id in WHOLE_MODEL and o.counted), ""):
