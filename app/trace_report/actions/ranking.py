@@ -21,6 +21,9 @@ GRAPHS_WORTH = 0.03
 WHOLE_MODEL = (whole_step.COMPILE, whole_step.GRAPHS)
 ALONE = 0.1
 """Of what a region's action adds to others, what it must save by itself to count without them."""
+AS_MUCH = 0.9
+"""Of what saves most, what another must save to stand before it where it is less to do."""
+EFFORT = {"precision": 0, "layout": 0, "library": 0, "compile": 1, "triton": 2, "cuda": 3}
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
 WORTH_OF_ONE = 0.01
@@ -96,7 +99,11 @@ def _ranked(step: Step, priced: Sequence[Priced]) -> list[Priced]:
     last = most = wall
     while waiting:
         after_each = [after(step, [*before, p.option.change], "mid")[0] for p in waiting if p.option.change]
-        place = min(range(len(waiting)), key=lambda i: (after_each[i], waiting[i].option.title))
+        enough = last - AS_MUCH * (last - min(after_each))
+        place = min(
+            (i for i, time in enumerate(after_each) if time <= enough),
+            key=lambda i: (EFFORT.get(waiting[i].option.tool, len(EFFORT)), after_each[i], waiting[i].option.title),
+        )
         chosen = waiting.pop(place)
         assert chosen.option.change is not None
         before.append(chosen.option.change)
@@ -174,9 +181,10 @@ def _one_counted(step: Step, whole: Sequence[Option], beside: Sequence[Change]) 
     """
     if not whole:
         return []
-    best = min(whole, key=lambda o: _mid(step, [o]))
+    slower = step.slower or step  # what a host costs that the profiler slowed least is what graphs may save
+    best = min(whole, key=lambda o: _mid(slower, [o]))
     plain = next((o for o in whole if o.id == whole_step.COMPILE), best)
-    if _mid(step, [plain]) - _mid(step, [best]) < GRAPHS_WORTH * step.parts["wall_us"]:
+    if _mid(slower, [plain]) - _mid(slower, [best]) < GRAPHS_WORTH * slower.parts["wall_us"]:
         best = plain
     by_region = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
     wall = after(step, beside, "mid")[0]
