@@ -11,15 +11,17 @@ from profiler.trace.model import NONE, Trace
 SLOWS: Range = {"low": 1.7, "mid": 2.0, "high": 2.8}
 """By how many times torch.profiler slows the host, shapes recorded: eager steps of eleven models on H200s that the host
 paces under it, with it and without (tests/records/applied-h200.json; a test holds these to it)."""
-WITH_STACKS = 1.3
+WITH_STACKS: Range = {"low": 1.0, "mid": 1.3, "high": 1.7}
 """By how many times more with Python's stacks. Found between 0.9 and 1.1 times for four of these models, and 1.60,
 1.64 and 1.70 times between three pairs of recorded traces (gpt2_train_autocast_eager, handrolled_blocks_bf16_eager,
-llama_prefill_bf16_eager): between the two."""
+llama_prefill_bf16_eager)."""
 
 
 def profiler_slows(trace: Trace) -> Range | None:
     """By how many times the recording slowed the host; None for what torch.profiler did not record, or nobody."""
     if trace.predicted is not None or not bool((trace.ops.external_id != NONE).any()):
         return None
-    more = WITH_STACKS if trace.has_stacks else 1.0
-    return {"low": more * SLOWS["low"], "mid": more * SLOWS["mid"], "high": more * SLOWS["high"]}
+    if not trace.has_stacks:
+        return {**SLOWS}
+    more = WITH_STACKS
+    return {"low": more["low"] * SLOWS["low"], "mid": more["mid"] * SLOWS["mid"], "high": more["high"] * SLOWS["high"]}

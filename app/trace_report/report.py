@@ -394,12 +394,9 @@ def _inputs(
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
-    workload = mined.workload
-    if not steady and mining.busy_us:  # of a step that is mostly start-up, no share says anything: of its kernels does
-        workload = replace(workload, share_of_step=min(1.0, mined.time_us_per_step / mining.busy_us))
     return AdviceInputs(
         device=device.name,
-        workload=workload,
+        workload=mined.workload,
         observed=TraceFacts(
             title=mined.title,
             gpu_idle_share=max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time and steady else None,

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from app.objects.common import Note, Range
 from app.objects.trace import Action, Gain, GainEach, GainTotal, GainUnknown, Trace, TraceBody
+from app.trace_report.actions import fp8
 from app.trace_report.actions.ranking import Priced, actions, changes, followed, plan
 from app.trace_report.step_model import Step, after, busy_us, step_of, step_us
 from app.units import count, share
+from profiler.hardware import find_device
 
 TOP = 3
 GRAPHS = "reduce-overhead"
@@ -49,9 +51,12 @@ def with_actions(trace: TraceBody) -> TraceBody:
     told, made = gain_and_actions(trace)
     step = step_of(trace)
     slows = trace.get("profiler_slows")
-    notes = [n for n in trace["notes"] if n["code"] != PROFILED]
+    notes = [n for n in trace["notes"] if n["code"] not in (PROFILED, fp8.WORTH_INSTALLING)]
     if step is not None and slows:
         notes += _profiled(trace, step, slows)
+    device = find_device(trace.get("estimates_for") or "")
+    if step is not None and device is not None and made:
+        notes += fp8.worth_installing(step, device, bool(trace.get("backward_time_us")))
     unprofiled_us = step.parts["wall_us"] if step is not None and slows else None
     return {**trace, "gain": told, "actions": made, "unprofiled_us": unprofiled_us, "notes": notes}
 

@@ -158,18 +158,21 @@ MANY_CALLS = 10
 
 
 def _on_cpu(trace: Trace) -> str:
-    """What the CPU's operations took, the longest outermost ones by name."""
-    ops = trace.ops
+    """What the CPU's work took, the longest outermost operations and annotations by name."""
+    ops, told = trace.ops, trace.annotations
     if not len(ops.name):
         return "It has neither kernels nor operators."
-    spent: dict[int, list[float]] = {}
     outermost = ops.parent == NONE
-    durations = (ops.end_us - ops.start_us)[outermost]
-    for name, duration in zip(ops.name[outermost].tolist(), durations.tolist(), strict=True):
-        spent.setdefault(name, []).append(duration)
+    spent: dict[str, list[float]] = {}
+    names = (*ops.name[outermost].tolist(), *told.name.tolist())
+    durations = (*(ops.end_us - ops.start_us)[outermost].tolist(), *(told.end_us - told.start_us).tolist())
+    for number, duration in zip(names, durations, strict=True):
+        if not trace.names[number].startswith("ProfilerStep#"):
+            spent.setdefault(trace.names[number], []).append(duration)
     longest = sorted(spent.items(), key=lambda item: -sum(item[1]))[:LONGEST]
-    told = [f"{trace.names[name]} {len(times)} times, {sum(times) / 1e3:,.1f} ms in all" for name, times in longest]
-    return f"It has CPU operators only; the longest: {'; '.join(told)}."
+    parts = [f"{name} {len(times)} times, {sum(times) / 1e3:,.1f} ms in all" for name, times in longest]
+    where = "" if trace.device else " no GPU is named in it, so that its work may be the CPU's alone;"
+    return f"It has CPU operators only;{where} the longest: {'; '.join(parts)}."
 
 
 def _links(trace: Trace) -> Iterator[Note]:

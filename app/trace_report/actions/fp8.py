@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from importlib.util import find_spec
 
+from app.objects.common import Note
 from app.trace_report.actions.model import Option
-from app.trace_report.step_model import Change, Left, Step, busy_us
+from app.trace_report.step_model import Change, Left, Step, busy_us, step_us
 from app.units import count, share
 from profiler.hardware import Device
 
@@ -25,18 +26,33 @@ INFERENCE = (
     "from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_; "
     "quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())); model = torch.compile(model)"
 )
+WORTH_INSTALLING = "worth-installing"
 INSTALL = "pip install torchao"
 
 
-@dataclass(frozen=True, slots=True)
-class Having:
-    """Whether torchao is there, and whether the step trains."""
-
-    torchao: bool
-    trained: bool
+def is_installed() -> bool:
+    """Whether torchao is there."""
+    return find_spec("torchao") is not None
 
 
-def eight_bits(step: Step, device: Device, having: Having) -> list[Option]:
+def worth_installing(step: Step, device: Device, trained: bool) -> list[Note]:
+    """What fp8 is predicted to save where torchao is missing: a remark, for what is not installed is never advised."""
+    if is_installed():
+        return []
+    return [
+        {
+            "code": WORTH_INSTALLING, "level": "info",
+            "message": "Worth installing to try: torchao, for large linear layers in fp8. By itself it is predicted to "
+            f"save {(step.parts['wall_us'] - mid) / 1e3:.2f} ms of a step: {option.because}. It changes numbers: "
+            f"{option.numerics}.",
+            "remedy": f"{INSTALL}\n{option.call}",
+        }
+        for option in eight_bits(step, device, trained)
+        if option.change and (mid := step_us(step, [option.change])[1]) <= (1 - WORTH) * step.parts["wall_us"]
+    ]  # fmt: skip
+
+
+def eight_bits(step: Step, device: Device, trained: bool) -> list[Option]:
     """fp8 for the regions of which `fp8_left` says something. It is never followed together with the others: whoever
     reads decides over the numbers."""
     time = {
@@ -47,21 +63,17 @@ def eight_bits(step: Step, device: Device, having: Having) -> list[Option]:
     saved = sum(busy_us(step.regions[i]) * (1 - left.mid) for i, left in time.items())
     if not time or saved < WORTH * step.parts["wall_us"]:
         return []
-    call = TRAINING if having.trained else INFERENCE
+    call = TRAINING if trained else INFERENCE
     because = (
         f"{count(len(time), 'region')} with products of 1,024 and more in each dimension "
         f"take{'s' if len(time) == 1 else ''} "
         f"{share(sum(busy_us(step.regions[i]) for i in time) / step.parts['wall_us'])} of the step; the {device.name} "
         "multiplies 8-bit numbers twice as fast, and the casts take part of that again"
     )
-    title = "Run large linear layers in fp8"
-    if not having.torchao:
-        title = "Worth installing to try: torchao, for large linear layers in fp8"
-        because = f"{because}. torchao is not installed here: {INSTALL}"
     return [
         Option(
-            FP8, "precision", FP8, title, call, because,
+            FP8, "precision", FP8, "Run large linear layers in fp8", call, because,
             {"kind": "predicted", "text": "from measured products of 8-bit numbers, and the casts' bytes"},
-            Change(time=time), tuple(time), numerics=NUMERICS, counted=False, last=not having.torchao,
+            Change(time=time), tuple(time), numerics=NUMERICS, counted=False,
         )
     ]  # fmt: skip

@@ -104,7 +104,7 @@ def host_waits(step: Step, times: Sequence[HostTime], blockers: Sequence[Blocker
     Only the time's length is known: what is saved is bounded by it. times: as the trace has them; of a trace without
     them everything is the rest.
     """
-    wall = step.parts["wall_us"]
+    wall = step.recorded_us or step.parts["wall_us"]  # pauses are as recorded
     spent: dict[Remedy, list[HostTime]] = {}
     for one in times:
         if one["kind"] not in STARTING and not one.get("other_steps"):
@@ -155,7 +155,7 @@ def _remedy(one: HostTime) -> Remedy:
 def _rest(step: Step, blockers: Sequence[Blocker], waiting: float) -> list[Option]:
     """What nothing else names: it may be in a call that torch.compile would stop at. Where the GPU waits longer for
     launches, it is the same host's many short pauses, and a graph of the step ends more of them than a search does."""
-    wall = step.parts["wall_us"]
+    wall = step.recorded_us or step.parts["wall_us"]
     named = _wait_named(blockers)
     if waiting < max(WORTH_A_SEARCH * wall, step.parts["idle_launch_us"]):
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +33,7 @@ class Option:
 
     counted: whether it is among what is followed together; where not, instead_of is the option that is, or "" where
     what it saves is only bounded. change: None where no time can be predicted. first: it comes before all
-    others whatever they save; last: behind all others, likewise.
+    others whatever they save.
     """
 
     id: str
@@ -50,7 +51,6 @@ class Option:
     counted: bool = True
     instead_of: str = ""
     first: bool = False
-    last: bool = False
 
 
 def alternative_left(region: AnyRegion, candidate: str) -> Left | None:
@@ -103,9 +103,14 @@ def where_at(module: str, frame: str) -> ActionWhere | None:
     return {"module": module, "file": file if known else place, "line": int(line) if known else None}
 
 
+NUMBERED = re.compile(r"_\d+$")
+"""What tells operations of one name apart in a graph: mm, mm_1."""
+
+
 @dataclass(frozen=True, slots=True)
 class EagerPart:
-    """One operation of a region as eager runs it, in one call: its time, and what it moves and computes."""
+    """One operation of a region as eager runs it, in one call: its name without a number, its time, and what it moves
+    and computes."""
 
     name: str
     time_us: float
@@ -117,4 +122,6 @@ def eager_parts(region: AnyRegion) -> list[EagerPart]:
     """What eager's predicted time is made of, the longest first; [] where nothing is priced."""
     rests = region.get("rests_on")
     parts = [p for p in rests["parts"] if p["way"] == "eager"] if rests else []
-    return [EagerPart(p["name"], p["time_us"], p["bytes_moved"] or 0.0, p["flops"] or 0.0) for p in parts]
+    return [
+        EagerPart(NUMBERED.sub("", p["name"]), p["time_us"], p["bytes_moved"] or 0.0, p["flops"] or 0.0) for p in parts
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
 from app.objects.common import Range
 from app.objects.trace import Action, Trace, TraceBody
@@ -22,6 +21,9 @@ GRAPHS_WORTH = 0.03
 WHOLE_MODEL = (whole_step.COMPILE, whole_step.GRAPHS)
 ALONE = 0.1
 """Of what a region's action adds to others, what it must save by itself to count without them."""
+AS_MUCH = 0.9
+"""Of what saves most, what another must save to stand before it where it is less to do."""
+EFFORT = {"precision": 0, "layout": 0, "library": 0, "compile": 1, "triton": 2, "cuda": 3}
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
 WORTH_OF_ONE = 0.01
@@ -44,9 +46,10 @@ class Priced:
 
     def rank_us(self, wall_us: float) -> float:
         """By what it is ranked: where only a bound is known and nothing can be typed to end it, half of its middle:
-        such a wait stands before another action where it is four times what that is predicted to save."""
+        such a wait stands before another action where it is four times what that is predicted to save. Likewise a
+        kernel that is to be written, which nobody has proven."""
         vague = self.option.evidence["kind"] == "bound" and not self.option.call
-        return self.saved_us(wall_us) * (0.5 if vague else 1.0)
+        return self.saved_us(wall_us) * (0.5 if vague or self.option.mode == regions.UNPROVEN else 1.0)
 
 
 def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
@@ -96,7 +99,11 @@ def _ranked(step: Step, priced: Sequence[Priced]) -> list[Priced]:
     last = most = wall
     while waiting:
         after_each = [after(step, [*before, p.option.change], "mid")[0] for p in waiting if p.option.change]
-        place = min(range(len(waiting)), key=lambda i: (after_each[i], waiting[i].option.title))
+        enough = last - AS_MUCH * (last - min(after_each))
+        place = min(
+            (i for i, time in enumerate(after_each) if time <= enough),
+            key=lambda i: (EFFORT.get(waiting[i].option.tool, len(EFFORT)), after_each[i], waiting[i].option.title),
+        )
         chosen = waiting.pop(place)
         assert chosen.option.change is not None
         before.append(chosen.option.change)
@@ -105,7 +112,7 @@ def _ranked(step: Step, priced: Sequence[Priced]) -> list[Priced]:
     order = {p.option.id: number for number, p in enumerate(priced)}
     return sorted(
         priced,
-        key=lambda p: (not p.option.first, p.option.last, -rank[p.option.id], p.option.title, order[p.option.id]),
+        key=lambda p: (not p.option.first, -rank[p.option.id], p.option.title, order[p.option.id]),
     )
 
 
@@ -117,6 +124,7 @@ def _without_trifles(step: Step, ranked: Sequence[Priced]) -> list[Priced]:
     kept = []
     for one, adds in zip(ranked, _adds_us(step, ranked), strict=True):
         least = WORTH * wall if one.option.scope_is_step else WORTH_WRITTEN.get(one.option.mode, WORTH_OF_ONE) * wall
+        adds = one.saved_us(wall) if one.option.mode == regions.UNPROVEN else adds
         trifle = adds is not None and adds < least
         if not trifle or one.option.id in named:
             kept.append(one)
@@ -153,9 +161,8 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
         within = whole_step.places([o for o in whole if o.counted])
         options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
     options += precise
-    if device is not None:
-        having = fp8.Having(find_spec("torchao") is not None, trained)
-        options += fp8.eight_bits(step, device, having)
+    if device is not None and fp8.is_installed():
+        options += fp8.eight_bits(step, device, trained)
     options += math_attention.fast_kernels(step)
     layout = waits.channels_last(step, kernels)
     if compiled := next((o.id for o in options if o.id in WHOLE_MODEL and o.counted), ""):
@@ -174,9 +181,10 @@ def _one_counted(step: Step, whole: Sequence[Option], beside: Sequence[Change]) 
     """
     if not whole:
         return []
-    best = min(whole, key=lambda o: _mid(step, [o]))
+    slower = step.slower or step  # what a host costs that the profiler slowed least is what graphs may save
+    best = min(whole, key=lambda o: _mid(slower, [o]))
     plain = next((o for o in whole if o.id == whole_step.COMPILE), best)
-    if _mid(step, [plain]) - _mid(step, [best]) < GRAPHS_WORTH * step.parts["wall_us"]:
+    if _mid(slower, [plain]) - _mid(slower, [best]) < GRAPHS_WORTH * slower.parts["wall_us"]:
         best = plain
     by_region = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
     wall = after(step, beside, "mid")[0]

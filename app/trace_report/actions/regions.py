@@ -19,6 +19,10 @@ MEASURED = re.compile(r"^Measured(, a tie| otherwise): (?P<candidate>[^,;]+)")
 """A headline that names what was measured to be fastest, and not what to do."""
 
 
+UNPROVEN = "custom"
+"""Mode of advice to write a kernel of which there is none yet: no prediction of others is to rest on it."""
+
+
 def of_regions(step: Step, within: Collection[int], graphs: bool) -> list[Option]:
     """One option for every region with advice to do something.
 
@@ -72,6 +76,7 @@ def _of(place: int, region: AnyRegion, advice: Advice, tool: ActionTool) -> Opti
     return Option(
         key, tool, advice["mode"], title_of(region["name"], advice), advice["call"],
         advice["action"], _evidence(region, advice), change, (place,), scope_is_step=False, where=where_of(region),
+        counted=advice["mode"] != UNPROVEN,
     )  # fmt: skip
 
 

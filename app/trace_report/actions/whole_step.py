@@ -151,8 +151,9 @@ def _waits_once_compiled(step: Step, time: Mapping[int, Left]) -> float:
 def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> list[Option]:
     """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain."""
     parts = step.parts
-    waits_us = max(parts["idle_launch_us"], _waits_once_compiled(step, time))
-    if waits_us < WAITS_FOR_LAUNCHES * parts["wall_us"] or sizes_vary(step):
+    slower = step.slower or step  # whether it may be worth it; what it saves is another question
+    waits_us = max(slower.parts["idle_launch_us"], _waits_once_compiled(slower, time))
+    if waits_us < WAITS_FOR_LAUNCHES * slower.parts["wall_us"] or sizes_vary(step):
         return []
     inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
     if sum(busy_us(r) for r in step.regions if r["name"].startswith(CUSTOM)) > OFTEN * sum(map(busy_us, step.regions)):

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from app.analysis.analyze import AdviceContext, prepare
-from app.trace_report.actions.fp8 import NUMERICS, Having, eight_bits
-from app.trace_report.actions.ranking import plan
+from app.trace_report.actions.fp8 import NUMERICS, eight_bits
 from app.trace_report.fp8_left import fp8_left, has_f8
+from app.trace_report.speedup import with_actions
 from app.trace_report.step_model import step_of
 from kernels.host import Host
 from profiler.hardware import DEVICES, Device, find_device
@@ -66,28 +66,27 @@ def large(**more: Any) -> Json:
     return region("a", 1000.0, "skip", None, fp8_left={"low": 0.6, "mid": 0.7, "high": 0.9}, **more)
 
 
-def test_it_stands_behind_all_others_and_is_not_followed_where_torchao_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told = trace([large()], lead=200.0) | {"estimates_for": "NVIDIA H200"}
-    monkeypatch.setattr("app.trace_report.actions.ranking.find_spec", lambda name: None)
-    planned = plan(told)  # type: ignore[arg-type]
-    assert planned is not None
-    last = planned[1][-1].option
-    assert (last.id, last.counted, last.last) == ("fp8", False, True)
-    assert last.title.startswith("Worth installing to try") and "pip install torchao" in last.because
-    monkeypatch.setattr("app.trace_report.actions.ranking.find_spec", lambda name: object())
-    planned = plan(told)  # type: ignore[arg-type]
-    assert planned is not None
-    there = next(p.option for p in planned[1] if p.option.id == "fp8")
-    assert not there.last and not there.counted and "install" not in there.because
+def test_without_torchao_it_is_a_remark_and_no_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = trace([large()], lead=200.0) | {"estimates_for": "NVIDIA H200", "notes": []}
+    # An action there is: else nothing is to be done about the step, and nothing to install for it.
+    told["regions"][0]["advice"] = region("b", 1.0, "library")["advice"]
+    monkeypatch.setattr("app.trace_report.actions.fp8.find_spec", lambda name: None)
+    without = with_actions(told)  # type: ignore[arg-type]
+    (note,) = [n for n in without["notes"] if n["code"] == "worth-installing"]
+    assert "torchao" in note["message"] and "pip install torchao" in note["remedy"]
+    assert not any(a["id"] == "fp8" for a in without["actions"])
+    monkeypatch.setattr("app.trace_report.actions.fp8.find_spec", lambda name: object())
+    there = with_actions(without)
+    assert not any(n["code"] == "worth-installing" for n in there["notes"])
+    (action,) = [a for a in there["actions"] if a["id"] == "fp8"]
+    assert action["adds_us"] is None and action["saves_us"]["mid"] > 0
 
 
 @pytest.mark.parametrize(("trained", "call"), [(True, "convert_to_float8_training"), (False, "quantize_")])
 def test_training_and_inference_have_their_own_calls(trained: bool, call: str) -> None:
     step = step_of(trace([large()], lead=200.0))  # type: ignore[arg-type]
     assert step is not None
-    (option,) = eight_bits(step, device("NVIDIA H200"), Having(torchao=True, trained=trained))
+    (option,) = eight_bits(step, device("NVIDIA H200"), trained)
     assert call in option.call and "torch.compile" in option.call
     compile(option.call, "advice", "exec")  # it can be typed
 
@@ -96,7 +95,7 @@ def test_a_trifle_of_the_step_is_not_told() -> None:
     step = step_of(trace([large()], lead=200.0))  # type: ignore[arg-type]
     assert step is not None
     small = replace(step, parts={**step.parts, "wall_us": 1e6})
-    assert eight_bits(small, device("NVIDIA H200"), Having(torchao=True, trained=True)) == []
+    assert eight_bits(small, device("NVIDIA H200"), True) == []
 
 
 def test_what_is_said_of_numerics_is_what_a_product_in_8_bits_is_off() -> None:

@@ -1,0 +1,81 @@
+"""What the profiler costs the host: by steps timed with it and without, and what it does to predictions."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+
+from app.trace_report.actions.ranking import changes, plan
+from app.trace_report.profiler_cost import SLOWS
+from app.trace_report.speedup import with_actions
+from app.trace_report.step_model import step_of, step_us
+from tests.app.trace_report.reports import reported
+from tests.app.trace_report.test_speedup import region, trace
+from tools.docs.measured_page import load, unprofiled_us
+
+Json = dict[str, Any]
+MODELS: list[Json] = [m for m in load("applied")["models"] if m["eager_us"]]
+
+
+def test_steps_are_estimated_as_they_were_timed_without_the_profiler() -> None:
+    off = {m["model"]: unprofiled_us(m) / m["eager_us"] - 1 for m in MODELS}
+    assert len(off) >= 13
+    assert statistics.median(map(abs, off.values())) < 0.05
+    assert sum(abs(x) <= 0.15 for x in off.values()) >= 10
+    assert max(off.values()) < 0.45 and min(off.values()) > -0.15
+
+
+def test_the_range_holds_the_steps_that_the_host_paces() -> None:
+    for model in MODELS:
+        parts, pace = model["parts"], model["pace"]
+        if parts["idle_launch_us"] < 0.4 * parts["wall_us"]:
+            continue
+        ends = []
+        for slows in (SLOWS["low"], SLOWS["high"]):
+            given = dict.fromkeys(("low", "mid", "high"), slows)
+            step = step_of({"step_parts": parts, "pace": pace, "regions": [], "profiler_slows": given})  # type: ignore[typeddict-item]
+            assert step is not None
+            ends.append(step.parts["wall_us"])
+        assert ends[1] * 0.9 <= model["eager_us"] <= ends[0] * 1.05, model["model"]
+
+
+def slowed(told: Json, by: float = 2.0) -> Json:
+    return told | {"profiler_slows": {"low": by, "mid": by, "high": 2 * by}}
+
+
+def test_kernels_that_get_faster_save_time_where_only_the_profiler_kept_the_gpu_waiting() -> None:
+    recorded = trace([region("a", 1000.0, "library", launches_left={})], lead=0.0)
+    recorded["step_parts"] = {**recorded["step_parts"], "wall_us": 1500.0, "idle_launch_us": 500.0, "idle_us": 500.0}
+    recorded["pace"] = {**recorded["pace"], "gpu_us": 0.0, "lead_us": 0.0}
+    recorded["regions"][0]["gpu_paced_us_per_step"] = 0.0
+    saved = []
+    for told in (recorded, slowed(recorded)):
+        planned = plan(told)  # type: ignore[arg-type]
+        assert planned is not None
+        step, priced = planned
+        own = [p for p in priced if not p.option.scope_is_step]
+        saved.append(step.parts["wall_us"] - step_us(step, changes(own))[1])
+    assert saved[0] < 1.0  # the host sets the pace as recorded
+    assert saved[1] > 100.0
+
+
+def test_a_pages_note_says_what_the_step_is_taken_for() -> None:
+    told = reported("llama_train_bf16_eager.json.gz")
+    (note,) = [n for n in told["notes"] if n["code"] == "profiler-slows-host"]
+    assert f"{told['unprofiled_us'] / 1e3:.2f} of the recorded" in note["message"]
+    assert told["unprofiled_us"] < 0.8 * told["step_time_us"]
+    assert told["gain"]["all"]["step_time_us"]["mid"] < told["unprofiled_us"]
+    again = with_actions(told)  # advised anew it is said once
+    assert [n["code"] for n in again["notes"]] == [n["code"] for n in told["notes"]]
+
+
+@pytest.mark.parametrize("pair", [
+    ("gpt2_train_autocast_eager.json.gz", "gpt2_train_autocast_eager_stack.json.gz"),
+    ("llama_prefill_bf16_eager.json.gz", "llama_prefill_bf16_eager_stack.json.gz"),
+])  # fmt: skip
+def test_one_step_recorded_with_stacks_and_without_has_the_same_savings(pair: tuple[str, str]) -> None:
+    plain, stacks = (reported(name)["actions"][0] for name in pair)
+    assert plain["id"] == stacks["id"]
+    assert stacks["saves_us"]["mid"] == pytest.approx(plain["saves_us"]["mid"], rel=0.05)
