@@ -67,6 +67,12 @@ DEVICES: tuple[Device, ...] = (
         source="NVIDIA V100 datasheet (SXM2)",
     ),
     Device(
+        name="NVIDIA GeForce RTX 2080 Ti", arch="sm_75", matches=("rtx 2080 ti", "rtx2080ti"),
+        memory_bytes=11e9, memory_rate=0.616e12, l2_bytes=5.5 * MIB, processors=68,
+        f32_rate=13.4 * TERA, f16_rate=53.8 * TERA,
+        source="NVIDIA Turing whitepaper (reference card, fp32 accumulate)",
+    ),
+    Device(
         name="NVIDIA A100", arch="sm_80", matches=("a100",),
         memory_bytes=80e9, memory_rate=2.039e12, l2_bytes=40 * MIB, processors=108,
         f32_rate=19.5 * TERA, tf32_rate=156 * TERA, f16_rate=312 * TERA, bf16_rate=312 * TERA,

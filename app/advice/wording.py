@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -80,6 +81,14 @@ def _skip(
     if why == kernel_problem.name:
         return _other_problem(case, str(criteria[kernel_problem.name].value))
     if cover is not None:
+        if (precision := _in_f32(case)) is not None:
+            first, call = precision
+            return (
+                f"Already {_library_at_work(case, cover)}, in f32 on the vector units: {first} first",
+                f"Keep the call, not its precision: its kernels are f32's on the vector units; {first} lets the matrix "
+                "units do it, where its mantissa will do.",
+                call,
+            )
         action = f"Keep it: it runs on {short(cover.candidate)} already"
         return f"Already {_library_at_work(case, cover)}", _with_hint(case, action), ""
     if case.facts.compiled:
@@ -108,6 +117,25 @@ def _unpredicted(case: Case) -> tuple[str, str, str]:
     return f"{facts.title}: nothing could be predicted", f"Nothing yet: {because}; {open_question}.", ""
 
 
+def _in_f32(case: Case) -> tuple[str, str] | None:
+    """(precision, code) where the names of a product's or convolution's kernels tell that the vector units compute it,
+    on a device whose matrix units would; None elsewhere."""
+    facts, device = case.facts, case.device
+    names = " ".join(facts.kernel_names)
+    if not F32_KERNELS.search(names) or MATRIX_UNITS.search(names) or device.is_amd:
+        return None
+    if facts.kind == "gemm" and device.tf32_rate > device.f32_rate:
+        return "TF32", 'torch.set_float32_matmul_precision("high")'
+    if device.bf16_rate > device.f32_rate:
+        return "bf16", 'with torch.autocast("cuda", torch.bfloat16): ...'
+    if device.f16_rate > device.f32_rate:
+        return "f16, with its loss scaled where it is trained,", 'with torch.autocast("cuda", torch.float16): ...'
+    return None
+
+
+F32_KERNELS = re.compile(r"sgemm|scudnn|simt|implicit_convolve", re.IGNORECASE)
+MATRIX_UNITS = re.compile(r"tensorop|s1688|s16816|wgmma|hmma|tf32|h884|s884|h16816", re.IGNORECASE)
+"""In names of kernels: of f32 on the vector units, and of the matrix units."""
 TENSILE = "Cijk_"
 """How the names of the kernels begin that Tensile writes for hipBLASLt and rocBLAS."""
 CUBLAS_CALLS = frozenset({"library:torch.mm", "library:torch.bmm", "library:torch.matmul"})

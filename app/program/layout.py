@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+import msgspec
+
 from app.estimate.rates import FITTED
 from app.program.price import Prices
 from app.program.reads import RETURNS_US, copied_bytes, copy_us
@@ -63,9 +65,9 @@ class MarkJson(TypedDict):
     versions: dict[str, str]
 
 
-def trace_of(program: Program, prices: Prices, device: Device) -> Json:
-    """The whole file as JSON."""
-    return {
+def pieces_of(program: Program, prices: Prices, device: Device) -> Iterator[bytes]:
+    """The whole file as JSON, an event after the other: a long step has a million."""
+    header: Json = {
         "schemaVersion": 1,
         "deviceProperties": [_properties(device)],
         "record_shapes": 1,
@@ -73,9 +75,14 @@ def trace_of(program: Program, prices: Prices, device: Device) -> Json:
         "with_modules": 1,
         "displayTimeUnit": "ms",
         MARK: mark_of(program, prices, device),
-        "traceEvents": list(_Layout(program, prices).events()),
         "traceName": program.name,
     }
+    yield msgspec.json.encode(header)[:-1] + b',"traceEvents":['
+    between = b""
+    for event in _Layout(program, prices).events():
+        yield between + msgspec.json.encode(event)
+        between = b","
+    yield b"]}"
 
 
 def mark_of(program: Program, prices: Prices, device: Device) -> MarkJson:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO, cast
 
-import msgspec
-
-from app.program.layout import trace_of
+from app.program.layout import pieces_of
 from app.program.named import trace_name
 from app.program.price import prices
 from profiler.child.limits import Limits
@@ -41,8 +40,14 @@ def write_predicted(
 ) -> None:  # fmt: skip
     """Record the program, price it and write the trace, gzipped where it is named so. Raises ProgramError, OSError."""
     program = record_in_process(request, limits, on_wait)
-    text = msgspec.json.encode(trace_of(program, prices(program, device), device))
-    path.write_bytes(gzip.compress(text, compresslevel=6, mtime=0) if path.suffix == ".gz" else text)
+    pieces = pieces_of(program, prices(program, device), device)
+    with path.open("wb") as file, ExitStack() as stack:
+        to: IO[bytes] = file
+        if path.suffix == ".gz":  # of the same bytes, whenever and wherever it is written
+            packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
+            to = cast("IO[bytes]", stack.enter_context(packed))
+        for piece in pieces:
+            to.write(piece)
 
 
 def capability_of(device: Device) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from app.objects import trace as objects
 from app.objects.common import Note
 from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.actions.math_attention import called_within
 from app.trace_report.actions.recording import is_start, tells_nothing
 from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.call_trees import call_trees_json
@@ -32,6 +33,7 @@ from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.comparison.serving import serving
 from app.trace_report.fp8_left import fp8_left
 from app.trace_report.launches_left import launches_left
+from app.trace_report.profiler_cost import profiler_slows
 from app.trace_report.progress import Progress, Tell, packed_mb
 from app.trace_report.speedup import with_actions
 from app.trace_report.step import IDLE_WORDS, critical_by_pace, graphs_json, host_times_json, rests, step_json
@@ -158,7 +160,7 @@ def stages(
     parts = step_parts(trace, mining.mined)
     target = choose_device(what_if, None)[0] if what_if else device
     stops = [near(blockers, r.spans, r.module) for r in mining.regions]
-    listed = [_region_entry(r, o) for r, o in zip(mining.regions, stops, strict=True)]
+    listed = [_region_entry(trace, r, o) for r, o in zip(mining.regions, stops, strict=True)]
     for region, busy_us in zip(listed, mining.shares.groups_us if mining.shares else (), strict=False):
         region["busy_us_per_step"] = busy_us / len(mining.mined)
     pacing = pace(trace, mining.mined, [r.kernels for r in mining.regions])
@@ -311,6 +313,7 @@ def trace_json(
         "linked_share": trace.linked_share,
         "has_shapes": trace.has_shapes,
         "has_stacks": trace.has_stacks,
+        "profiler_slows": profiler_slows(trace),
         "truncated": trace.truncated,
         "device": trace.device,
         "estimates_for": device.name,
@@ -391,9 +394,12 @@ def _inputs(
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
+    workload = mined.workload
+    if not steady and mining.busy_us:  # of a step that is mostly start-up, no share says anything: of its kernels does
+        workload = replace(workload, share_of_step=min(1.0, mined.time_us_per_step / mining.busy_us))
     return AdviceInputs(
         device=device.name,
-        workload=mined.workload,
+        workload=workload,
         observed=TraceFacts(
             title=mined.title,
             gpu_idle_share=max(0.0, 1.0 - _busy_us(mining) / step_time) if step_time and steady else None,
@@ -468,18 +474,18 @@ def _failed_region(mined: MinedRegion, fault: Exception) -> RegionAdvised:
     return {"advice": None, "notes": [region_failed.of_region(mined.title, fault)]}
 
 
-def _source(mined: MinedRegion) -> RegionSource:
-    return {"trace": "", "module": mined.module, "line": mined.source, "ops": list(mined.operations)}
+def _source(mined: MinedRegion, within: Sequence[str] = ()) -> RegionSource:
+    return {"trace": "", "module": mined.module, "line": mined.source, "ops": [*within, *mined.operations]}
 
 
-def _region_entry(mined: MinedRegion, blockers: tuple[CompileBlocker, ...]) -> RegionBody:
+def _region_entry(trace: Trace, mined: MinedRegion, blockers: tuple[CompileBlocker, ...]) -> RegionBody:
     """The API's region before its cost and advice are known: what the trace says of it."""
     return {
         "name": mined.title,
         "kind": mined.kind,
         "by_hand": mined.by_hand,
         "text": mined.text,
-        "source": _source(mined),
+        "source": _source(mined, called_within(trace, mined.ops)),
         "irregularity": None,
         "cost": None,
         "advice": None,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.objects.common import Note, Range
 from app.objects.trace import Action, Gain, GainEach, GainTotal, GainUnknown, Trace, TraceBody
 from app.trace_report.actions.ranking import Priced, actions, changes, followed, plan
-from app.trace_report.step_model import Step, after, busy_us, step_us
+from app.trace_report.step_model import Step, after, busy_us, step_of, step_us
 from app.units import count, share
 
 TOP = 3
@@ -46,7 +47,31 @@ def gain_and_actions(trace: Trace | TraceBody) -> tuple[Gain | None, list[Action
 def with_actions(trace: TraceBody) -> TraceBody:
     """The trace with its actions and what all of them gain."""
     told, made = gain_and_actions(trace)
-    return {**trace, "gain": told, "actions": made}
+    step = step_of(trace)
+    slows = trace.get("profiler_slows")
+    notes = [n for n in trace["notes"] if n["code"] != PROFILED]
+    if step is not None and slows:
+        notes += _profiled(trace, step, slows)
+    unprofiled_us = step.parts["wall_us"] if step is not None and slows else None
+    return {**trace, "gain": told, "actions": made, "unprofiled_us": unprofiled_us, "notes": notes}
+
+
+PROFILED = "profiler-slows-host"
+
+
+def _profiled(trace: TraceBody, step: Step, slows: Range) -> list[Note]:
+    """That predictions start from a step that is shorter than the recorded one; [] where both are as long."""
+    recorded, now = trace.get("step_time_us") or 0.0, step.parts["wall_us"]
+    if recorded - now < NOTABLE * recorded:
+        return []
+    stacks = " and stacks" if trace.get("has_stacks") else ""
+    message = (
+        f"The profiler slows the host: without it the step is estimated to take {now / 1e3:.2f} of the recorded "
+        f"{recorded / 1e3:.2f} ms (the host {slows['mid']:.1f} times as fast, {slows['low']:.1f} to "
+        f"{slows['high']:.1f}; recorded with shapes{stacks}). What changes save is counted from there."
+    )
+    remedy = "Time the step without a profiler: torch.cuda.synchronize() and time.perf_counter() around some steps."
+    return [{"code": PROFILED, "level": "info", "message": message, "remedy": remedy}]
 
 
 def _total(step: Step, counted: Sequence[Priced]) -> GainTotal | None:
@@ -88,7 +113,7 @@ def unknown(step: Step, priced: Sequence[Priced] = ()) -> list[GainUnknown]:
     captured = [one.option for one in followed(priced) if one.option.mode == GRAPHS]
     graphs = [regions[i] for o in captured for i in o.regions if not o.change or i not in o.change.time]
     why = "" if step.has_shapes else ": shapes were not recorded"
-    by_host = (wall - step.pace["gpu_us"]) / wall
+    by_host = step.host_paced_share
     untold = (
         (
             "no-prediction",
@@ -122,8 +147,7 @@ def unknown(step: Step, priced: Sequence[Priced] = ()) -> list[GainUnknown]:
             parts["idle_launch_us"],
             f"idle time waiting for launches; the host sets the pace of {share(by_host)} of the step. It shrinks with "
             "the number of launches, not with the kernels; what the host takes for a compiled function or a library's "
-            "call is not recorded, and a profiler was found to slow a host-paced step 1.7 to 1.9 times (three models "
-            "on an H200, recorded with shapes)",
+            "call is not recorded",
         ),
         (
             "host",

@@ -8,6 +8,9 @@ stretches in which the GPU sets the pace and stretches in which the host does (`
     host-paced after = max(its kernels - saved there, (its kernels + waiting for launches) x launches left)
     saved by a region = its time there x (1 - what is left of it)
 
+Of a recording by torch.profiler the host's times are divided by what the profiler slows it (`profiler_cost`) before
+anything is predicted, and where that leaves no waiting, kernels that get faster save time until the host is the later.
+
 So gaps stay as long as the launches do, and where the host sets the pace faster kernels alone save nothing. Other
 waiting stays unless a change ends it.
 
@@ -20,7 +23,7 @@ optimizer, its Python) while the GPU works through it:
 
 Where kernels of several streams overlap, the end that saves least counts of a
 region only what must have run alone (twice its even part less its kernels' time, exact for two streams), the others
-its even part.
+its even part; where communication takes longer than all kernels, they too count what must have run alone.
 
 Pure functions of the API's trace; times in µs of one step.
 """
@@ -28,8 +31,8 @@ Pure functions of the API's trace; times in µs of one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
 
 from app.estimate.rates import FITTED
 from app.objects.region import Region, RegionBody
@@ -54,7 +57,8 @@ WAITING: frozenset[str] = frozenset({"loader", "capturing", "start_up", "compili
 class Step:
     """Of a trace what predictions for its step rest on: its step's parts and pace, its regions, the time of kernels
     without an operation. has_shapes: whether they were recorded. waits_us: of the host's pauses those in which
-    it waits.
+    it waits. host_us: what the host needs for what it paces, None for what it was recorded to take. faster: the step
+    where the host is as fast as it may be without a profiler.
     """
 
     parts: StepParts
@@ -63,11 +67,33 @@ class Step:
     no_operation_us: float
     has_shapes: bool
     waits_us: float = 0.0
+    host_us: float | None = None
+    faster: Step | None = None
 
     @property
     def gpu_work_us(self) -> float:
         """Time in which anything runs on the GPU."""
         return self.parts["kernels_us"] + self.parts["communication_us"] + self.parts["copies_us"]
+
+    @property
+    def host_needs_us(self) -> float:
+        """What the host takes for the launches of what it paces."""
+        recorded = self.host_bound_kernels_us + self.parts["idle_launch_us"]
+        return recorded if self.host_us is None else self.host_us
+
+    @property
+    def host_paced_share(self) -> float:
+        """Of the step, what the host sets the pace of."""
+        recorded = self.host_bound_kernels_us + self.parts["idle_launch_us"]
+        paced = recorded if self.host_needs_us >= self.host_bound_kernels_us else 0.0
+        others = self.parts["idle_host_us"] + self.parts["idle_communication_us"]
+        return min(1.0, (paced + others) / self.parts["wall_us"])
+
+    @property
+    def is_communication_bound(self) -> bool:
+        """Communication that nothing hides, and waiting for it, take longer than all kernels."""
+        parts = self.parts
+        return parts["communication_us"] + parts["idle_communication_us"] > parts["kernels_us"]
 
     @property
     def host_bound_kernels_us(self) -> float:
@@ -117,10 +143,29 @@ def step_of(trace: Trace | TraceBody) -> Step | None:
         launch, host = parts["idle_launch_us"] - beyond, parts["idle_host_us"] + beyond
         parts = {**parts, "idle_launch_us": launch, "idle_host_us": host}
     waits_us = sum(t["time_us"] for t in trace.get("host_times") or () if t["kind"] in WAITING)
-    return Step(
+    step = Step(
         parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True),
         min(waits_us + beyond, parts["idle_host_us"]),
     )  # fmt: skip
+    slows = trace.get("profiler_slows")
+    return replace(_unprofiled(step, slows["mid"]), faster=_unprofiled(step, slows["high"])) if slows else step
+
+
+def _unprofiled(step: Step, slows: float) -> Step:
+    """The step with a host that was slowed so many times: its launches come sooner, and the GPU takes what it takes.
+
+    host-paced = max(its kernels, (its kernels + waiting for launches) / slows); the host's lead grows likewise.
+    """
+    parts, pace, kernels = step.parts, step.pace, step.host_bound_kernels_us
+    needs = (kernels + parts["idle_launch_us"]) / slows
+    waiting = max(0.0, needs - kernels)
+    sooner = parts["idle_launch_us"] - waiting
+    changed = {
+        **parts, "wall_us": parts["wall_us"] - sooner, "idle_launch_us": waiting, "idle_us": parts["idle_us"] - sooner,
+    }  # fmt: skip
+    changed["idle_share"] = changed["idle_us"] / changed["wall_us"]
+    lead = pace["gpu_us"] - (pace["gpu_us"] - pace["lead_us"]) / slows
+    return replace(step, parts=cast("StepParts", changed), pace={**pace, "lead_us": lead}, host_us=needs)
 
 
 def busy_us(region: AnyRegion) -> float:
@@ -136,6 +181,9 @@ def launches_of(region: AnyRegion) -> float:
 def step_us(step: Step, changes: Sequence[Change]) -> tuple[float, float, float]:
     """(low, mid, high) time of the step after the changes."""
     least, mid, most = (after(step, changes, end)[0] for end in ENDS)
+    if step.faster is not None:  # a host that is faster as it is has less to save
+        saved = step.faster.parts["wall_us"] - after(step.faster, changes, "low")[0]
+        least = max(least, step.parts["wall_us"] - max(0.0, saved))
     return min(most, mid, least), mid, max(most, mid, least)
 
 
@@ -147,7 +195,7 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     time = _what_is_left([(c.own, c.time) for c in changes], end, _of_other_parts)
     for place, left_of_it in time.items():
         region, share = step.regions[place], 1.0 - left_of_it
-        share *= _alone(region) if end == "low" and share > 0.0 else 1.0
+        share *= _alone(region) if (end == "low" or step.is_communication_bound) and share > 0.0 else 1.0
         on_gpu += share * float(region.get("gpu_paced_us_per_step") or 0.0)
         saved += share * busy_us(region)
     left = _launches_left(step, changes, end)
@@ -156,9 +204,9 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
         return after_us, max(0.0, after_us - (busy - saved))
     gpu, lead = pace["gpu_us"], pace["lead_us"]
     kernels = step.host_bound_kernels_us
-    host_bound_us = kernels + parts["idle_launch_us"]
+    host_bound_us, needs = kernels + parts["idle_launch_us"], step.host_needs_us
     gpu_after = max(gpu - on_gpu, (gpu - lead) * left)
-    host_bound_after_us = max(kernels - (saved - on_gpu), host_bound_us * left)
+    host_bound_after_us = max(kernels - (saved - on_gpu), needs * left)
     after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
     after_us -= sum(c.ended_us.at(end) for c in changes)
     return after_us, max(0.0, after_us - (busy - saved))
@@ -185,7 +233,10 @@ def _what_is_left(
                 of_its_own.setdefault(place, share.at(end))
             else:
                 of_all.setdefault(place, []).append(share.at(end))
-    return {place: together(shares) for place, shares in of_all.items()} | of_its_own
+    left = {place: together(shares) for place, shares in of_all.items()}
+    return left | {
+        place: min(share, left.get(place, share)) if end != "low" else share for place, share in of_its_own.items()
+    }
 
 
 def _alone(region: AnyRegion) -> float:
@@ -200,8 +251,7 @@ def _replayed_us(step: Step, work_us: float, left: float) -> float:
     gaps = GRAPH_GAP_US * (1 - left) * float(pace["launches"])
     kernels = FITTED.host.graphs + max(0.0, work_us) + parts["idle_device_us"] * left + gaps
     others = parts["idle_communication_us"] + step.waits_us
-    host_bound_us = step.host_bound_kernels_us + parts["idle_launch_us"]
-    host = (pace["gpu_us"] - pace["lead_us"] + host_bound_us) * left + parts["idle_host_us"] - step.waits_us
+    host = (pace["gpu_us"] - pace["lead_us"] + step.host_needs_us) * left + parts["idle_host_us"] - step.waits_us
     return max(kernels, host) + others
 
 

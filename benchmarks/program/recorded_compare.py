@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +18,7 @@ import msgspec
 
 from benchmarks.program.recorded_models import Model, is_unread
 from benchmarks.program.recorded_prediction import predict
-from benchmarks.program.recorded_results import PACKED, PREDICTED, RESULTS, Results, Run
+from benchmarks.program.recorded_results import PACKED, PREDICTED, RESULTS, Overhead, Results, Run
 from profiler.region.mining.mine import MinedRegion, Mining, mine
 from profiler.trace import read_trace
 from profiler.trace.model import Trace
@@ -56,6 +57,8 @@ class Compared(msgspec.Struct, frozen=True):
     recorded_launches: int
     predicted_launches: int
     unread: bool
+    overhead: Overhead
+    slowdown: float | None
     unmatched: tuple[Unmatched, ...]
 
     @property
@@ -67,6 +70,15 @@ class Compared(msgspec.Struct, frozen=True):
     def step_error(self) -> float:
         """Predicted over measured, less one."""
         return self.predicted_step_us / self.recorded_step_us - 1.0
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What tests/records has of it. versions: of the libraries on the host with the GPU."""
+
+    date: str
+    device: str
+    versions: Mapping[str, str]
+    rows: tuple[Compared, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,9 @@ def compare(folder: Path, models: Sequence[Model], device_name: str, record: Pat
             done.append(made)
             show(made)
     if record is not None:
-        record.write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
+        versions = results.runs[0].versions if results.runs else {}
+        made_record = Record(datetime.now(UTC).date().isoformat(), results.device, versions, tuple(done))
+        record.write_bytes(msgspec.json.format(msgspec.json.encode(made_record), indent=1) + b"\n")
     return 0
 
 
@@ -146,6 +160,8 @@ def compared(run: Run, recorded_path: Path, predicted_path: Path) -> Compared:
         recorded_launches=launches(recorded.mining),
         predicted_launches=launches(predicted.mining),
         unread=is_unread(run.name),
+        overhead=run.overhead,
+        slowdown=run.slowdown,
         unmatched=tuple(unmatched),
     )
 

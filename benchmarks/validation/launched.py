@@ -35,7 +35,6 @@ from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
 
 Json = dict[str, Any]
 
-SIDE_BY_SIDE = 3
 LARGE_S, PROGRAMS_S = 110.0, 60.0
 """Kept of the whole for the region that is measured by itself, and for the generator's programs."""
 LEAST_S = 45.0
@@ -43,7 +42,6 @@ LEAST_S = 45.0
 BUDGET_S = 170.0
 BLOCK, LARGE, PROGRAMS = "attention-of-a-trace", "large", "programs"
 NAMES = (*REGIONS, BLOCK, LARGE, PROGRAMS)
-SELF_TUNING = ("compile-max-autotune",)
 LOST = (
     "quantised:19", "scan:30", "scatter:14", "scatter:3", "arg:25", "arg:20", "quantised:14", "pool:27", "scatter:5",
     "scatter:2", "scatter:18",
@@ -91,13 +89,13 @@ def ask(worker: Worker, name: str, item: Launched, ends: float, folder: Path, ca
     budget = min(BUDGET_S, left - 5.0)
     return worker.ask(
         budget + 20.0, text=str(text), cache_dir=str(caches), budget_s=budget, record=str(folder / "records"),
-        shared=worker.shared, without=[] if item.every else list(SELF_TUNING),
+        shared=worker.shared, without=list(item.without),
     )  # fmt: skip
 
 
 def side_by_side(
     items: Mapping[str, Launched], block: bool, cores: frozenset[int], ends: float, results: Results, folder: Path,
-    caches: Path,
+    caches: Path, count: int,
 ) -> None:  # fmt: skip
     """These regions in their order, and the trace's, as soon as it is there."""
     jobs: queue.PriorityQueue[tuple[int, str, Launched]] = queue.PriorityQueue()
@@ -111,7 +109,7 @@ def side_by_side(
             if isinstance(found, str):
                 results.add(BLOCK, Launched("trace", ""), {"failed": found})
             else:
-                jobs.put((3, BLOCK, found))  # before most of the others
+                jobs.put((3, BLOCK, found))
         finally:
             recorded.set()
 
@@ -127,7 +125,7 @@ def side_by_side(
         worker.kill()
 
     with hold_card(0):
-        workers = share_gpu(visible_gpus()[0], SIDE_BY_SIDE, cores, caches)
+        workers = share_gpu(visible_gpus()[0], count, cores, caches)
         threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
         if block:
             threads.append(threading.Thread(target=record_block))
@@ -181,7 +179,10 @@ def main(arguments: Sequence[str]) -> int:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--seconds", type=float, default=480.0, help="for all of it")
     reader.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME", help=", ".join(NAMES))
-    reader.add_argument("--every", action="store_true", help="candidates that tune themselves in every region")
+    reader.add_argument("--every", action="store_true", help="all candidates of every region")
+    reader.add_argument(
+        "--side-by-side", type=int, default=2, help="validations that compile and check beside each other"
+    )
     reader.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     asked = reader.parse_args(arguments)
     ends = time.monotonic() + asked.seconds
@@ -192,14 +193,16 @@ def main(arguments: Sequence[str]) -> int:
     cores = own_cores(gpus[0])
     os.sched_setaffinity(0, cores)
     results = Results(asked.out)
-    chosen = {n: Launched(r.part, r.text, every=asked.every or r.every) for n, r in REGIONS.items() if n in asked.only}
+    chosen = {
+        n: Launched(r.part, r.text, () if asked.every else r.without) for n, r in REGIONS.items() if n in asked.only
+    }
     later = {LARGE: LARGE_S, PROGRAMS: PROGRAMS_S}
     reserved = sum(seconds for name, seconds in later.items() if name in asked.only)
     with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as caches:
         if chosen or BLOCK in asked.only:
             side_by_side(
                 chosen, BLOCK in asked.only, cores, max(ends - reserved, time.monotonic() + asked.seconds / 2), results,
-                asked.out, Path(caches),
+                asked.out, Path(caches), asked.side_by_side,
             )  # fmt: skip
         if LARGE in asked.only:
             item = large(torch.cuda.get_device_properties(0).total_memory)

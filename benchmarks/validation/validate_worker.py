@@ -2,7 +2,7 @@
 stdin ends.
 
 A request has text (a region's file), cache_dir, budget_s, record (a folder of records, or null) and shared (turn and
-parts of a `SharedGpu`, or null), and may have without (names of candidates that are left out). The process that
+parts of a `SharedGpu`, or null), and may have without (ends of names of candidates that are left out). The process that
 candidates are forked from stays between validations, as a server keeps it.
 """
 
@@ -33,11 +33,11 @@ Json = dict[str, Any]
 
 
 def kept(text: str, without: Sequence[str]) -> list[str] | None:
-    """The candidates of a region but for these; None where none is left out."""
+    """The candidates of a region but for those whose names end so; None where none is left out."""
     if not without:
         return None
     offered = candidates(lower(parse(text), {}), probe_host())
-    return [c.name for c in offered if c.name not in without and not c.on_request]
+    return [c.name for c in offered if not c.name.endswith(tuple(without)) and not c.on_request]
 
 
 def one(request: Json, fork_server: Any) -> Json:

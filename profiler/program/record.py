@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import gc
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiler.program.cuda import cuda_of
-from profiler.program.events import calls_of
+from profiler.program.events import calls_of, read_spans
 from profiler.program.frames import line_of
 from profiler.program.model import Call, Gap, Program, ProgramError
 from profiler.program.recorder import Recorder
@@ -125,8 +125,10 @@ def _profiled(workload: Workload, recorder: Recorder, training: bool) -> tuple[t
             finally:
                 torch._C._autograd._enable_record_function(True)
         recording.export_chrome_trace(str(file))
-        events = json.loads(file.read_bytes())["traceEvents"]
-    return calls_of(events, recorder.calls), gaps
+        del recording  # with its own events, which are larger than ours
+        gc.collect()
+        spans = read_spans(file)
+    return calls_of(spans, recorder.calls), gaps
 
 
 def _step(workload: Workload, training: bool) -> None:
@@ -178,7 +180,9 @@ def _without_memory(capability: int, recorder: Recorder) -> Iterator[ToMeta]:
         stack.enter_context(gpu_choices(recorder.chosen))
         stack.enter_context(_without_triton(recorder))
         stack.enter_context(torch.device("meta"))
-        yield stack.enter_context(ToMeta(recorder))
+        devices = ToMeta(recorder)
+        stack.enter_context(devices.autocast.kept())
+        yield stack.enter_context(devices)
 
 
 @contextmanager

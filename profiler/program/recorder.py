@@ -23,7 +23,7 @@ from profiler.region.graph.operation import Operation
 from profiler.region.graph.tracing import tensors_in
 
 aten = torch.ops.aten
-MOST_CALLS = 200_000
+MOST_CALLS = 300_000
 """Of one step. A loop over tokens that was meant for a GPU would otherwise fill the memory."""
 MARK = "tritonworthy call "
 """Begins the name of the event by which a call is told among the profiler's."""
@@ -216,7 +216,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node.meta["val"] = result
         try:
             return operation_of(node, lambda value: tensor_of(value, self.storages), {})
-        except (IndexError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as fault:
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as fault:
             self.gap(f"{func} could not be counted ({type(fault).__name__})")
             return None
         finally:

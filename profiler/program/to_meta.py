@@ -9,11 +9,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from profiler.program.autocast import Autocast
 from profiler.program.guesses import READS
 from profiler.program.recorder import Recorder
 
 MOST_READ = 1 << 24
 """Values that are made up at once where a program brings them to the host."""
+RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Recorded as torch composes them, a few launches for every token."""
 COUNTED = frozenset({torch.tensor, torch.arange, torch.linspace})
 """While a module is built their values are known: its layers are counted by them."""
 
@@ -29,6 +32,7 @@ class ToMeta(TorchFunctionMode):
         super().__init__()
         self.building = True
         self.recorder = recorder
+        self.autocast = Autocast()
         self.on_host: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """Tensors that were copied there."""
 
@@ -48,8 +52,15 @@ class ToMeta(TorchFunctionMode):
             kwargs["device"] = "cpu"
         if "device" in kwargs:
             kwargs["device"] = _device(kwargs["device"], moves)
+        if not self.building:
+            if (name := getattr(func, "__name__", "")) in RECURRENT and self._is_of_gpu(args):
+                self.recorder.gap(f"{name} runs in cuDNN on an NVIDIA GPU, in far fewer launches than are counted here")
+            args, kwargs = self.autocast.cast(func, args, kwargs)
         result = func(*(_device(a, moves) for a in args), **kwargs)
         return self.to_host(result) if leaves else result
+
+    def _is_of_gpu(self, args: Sequence[Any]) -> bool:
+        return bool(args) and isinstance(args[0], torch.Tensor) and args[0].device.type == "meta"
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copied, with the host waiting for it: what is on the host already, or is being built, as it is."""

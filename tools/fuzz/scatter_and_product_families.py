@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
+from tools.fuzz import row_shapes
 from tools.fuzz.operation_families import AFTER, BEFORE, FAMILIES, FLOATS, Family, put
 
+ROWS = "rows"
 PRODUCTS = ("f16", "bf16")
 
 
@@ -208,10 +210,12 @@ def product(random: Random, size: str) -> str:
 
 
 ALL: Mapping[str, Family] = {
-    **FAMILIES, "scatter": scatter, "bag": bag, "quantised": quantised, "product": product,
+    **FAMILIES, "scatter": scatter, "bag": bag, "quantised": quantised, "product": product, ROWS: row_shapes.rows,
 }  # fmt: skip
 
 
 def program_of_seed(family: str, seed: int, size: str = "large") -> str:
-    """The program of a seed."""
+    """The program of a seed; of rows that of this number."""
+    if family == ROWS:
+        return row_shapes.program(seed, size)
     return ALL[family](Random(f"{family} {seed}"), size)

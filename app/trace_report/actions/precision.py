@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.objects.trace import ActionEvidence
+from app.objects.trace import ActionEvidence, KernelRow
 from app.trace_report.actions.model import EagerPart, Option, eager_parts
 from app.trace_report.step_model import AnyRegion, Change, Left, Step, busy_us
 from app.units import share
 from profiler.hardware import Device, find_device
 
-TF32, BF16 = "tf32", "bf16"
+TF32, BF16, FP16 = "tf32", "bf16", "fp16"
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "dot", "mv", "addmv", "addbmm", "einsum"})
 """What the flag for matrix products reaches. Convolutions have one of their own, which is on as torch comes; SDPA's f32
 kernel asks neither."""
@@ -40,6 +40,17 @@ LAWS: Mapping[str, tuple[Law, Law]] = {
 }
 """Of rows that are a multiple of 16 bytes, and of others. Fitted on half of 60 sizes on an H100 (torch 2.11, cuBLAS;
 benchmarks/operations/precision.py, tests/records/precision-h100.json), held to the other half by a test."""
+FROM_F32 = 0.5
+"""Of a convolution's time in f32 on the vector units, what 16 bits leave of it on matrix units. A guess: it moves half
+the bytes, and no such GPU was measured."""
+FOLLOWS = 0.6
+"""Of what norms, activations and sums between convolutions take in f32, what is left where the convolutions give 16
+bits, which they hand on: half the bytes, and what does not shrink with them. A guess."""
+BEHIND_CONVOLUTIONS = (
+    "batch_norm", "native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "relu", "threshold_backward",
+    "add", "silu", "hardtanh", "max_pool2d_with_indices", "_adaptive_avg_pool2d", "avg_pool2d",
+)  # fmt: skip
+"""How names of operations begin that autocast leaves in the type that they get."""
 FROM_TF32 = 0.61
 """bf16's time over TF32's, the median of aligned products in the record: convolutions run in TF32 as torch comes."""
 MEASURED_ON = "H100"
@@ -51,6 +62,13 @@ TF32_NUMERICS = (
 BF16_NUMERICS = (
     "products and their results have 7 bits of mantissa, about 3e-3 off; norms, softmax and losses stay in f32"
 )
+FP16_NUMERICS = (
+    "products and their results have 10 bits of mantissa and reach from 6e-8 to 65,504: a training loss is scaled so "
+    "that gradients do not vanish; norms, softmax and losses stay in f32"
+)
+F32_NAMES = re.compile(r"sgemm|scudnn|simt|implicit_convolve|winograd|gemm_f32f32_f32f32", re.IGNORECASE)
+CONVOLUTIONS = re.compile(r"cudnn|conv|winograd|[dw]grad|fprop", re.IGNORECASE)
+"""In names of kernels: of f32 on the vector units, and of convolutions."""
 SIZES = re.compile(r"^(\w+): sizes\[([^\]]*)\]", re.MULTILINE)
 SHAPES = re.compile(r": f32\[([^\]]+)\]")
 NUMBER = re.compile(r"\d+")
@@ -58,11 +76,15 @@ WORTH = 0.01
 """Share of the kernels' time in f32 products from which it is worth a line."""
 
 
-def precisions(step: Step, device: Device) -> list[Option]:
-    """TF32 for the products that run in f32 without it, and bf16 autocast, which takes convolutions in too."""
+def precisions(step: Step, device: Device, kernels: Sequence[KernelRow] = (), trained: bool = False) -> list[Option]:
+    """TF32 for the products that run in f32 without it, and bf16 autocast, which takes convolutions in too; on a GPU
+    with neither, f16. kernels: of the step, by whose names products without shapes are known. trained: f16 wants its
+    loss scaled.
+    """
+    by_names = parts_by_names(step, kernels)
+    places = {i: parts for i, r in enumerate(step.regions) if (parts := _parts(r, by_names.get(i, [])))}
     if not device.tf32_rate or device.tf32_rate <= device.f32_rate:
-        return []
-    places = {i: parts for i, r in enumerate(step.regions) if (parts := _in_f32(r))}
+        return _sixteen_bits(step, places, device, trained)
     made = []
     if (tf32 := _changed(step, places, PRODUCTS, device, TF32)) is not None:
         because, change = tf32
@@ -86,6 +108,49 @@ def precisions(step: Step, device: Device) -> list[Option]:
     return made
 
 
+def _sixteen_bits(step: Step, places: Mapping[int, Sequence[EagerPart]], device: Device, trained: bool) -> list[Option]:
+    """f16 on Volta and Turing, whose matrix units take no other floating point."""
+    if device.is_amd or device.f16_rate <= device.f32_rate:
+        return []
+    half = _changed(step, places, ON_MATRIX_UNITS, device, FP16)
+    if half is None:
+        return []
+    because, change = half
+    call = 'with torch.autocast("cuda", torch.float16):'
+    call += ' ...  # and scaler = torch.amp.GradScaler("cuda") around loss and step' if trained else ""
+    because += ", on the vector units; images channels-last besides, in which its f16 kernels work"
+    return [
+        Option(
+            FP16, "precision", FP16, "Run the model in f16" + (", with its loss scaled" if trained else ""), call,
+            because, {"kind": "predicted", "text": f"from half the bytes; on no {device.name} was it measured"},
+            change, tuple(change.time), numerics=FP16_NUMERICS, counted=False,
+        )
+    ]  # fmt: skip
+
+
+def parts_by_names(step: Step, kernels: Sequence[KernelRow]) -> dict[int, list[EagerPart]]:
+    """Of regions, by their place, the products and convolutions that their kernels' names show to run in f32 on the
+    vector units, and the rest of their time as one part."""
+    found: dict[int, list[EagerPart]] = {}
+    for row in kernels:
+        if not F32_NAMES.search(row["name"]) or any(mark in row["name"].lower() for mark in TF32_NAMES):
+            continue
+        name = "convolution" if CONVOLUTIONS.search(row["name"]) else "mm"
+        busy = sum(busy_us(step.regions[i]) for i in row["regions"])
+        for i in row["regions"]:
+            region = step.regions[i]
+            calls = float(region.get("calls_per_step") or 0.0)
+            if not calls or not busy:
+                continue
+            time_us = row["time_us"] * busy_us(region) / busy / calls
+            found.setdefault(i, []).append(EagerPart(name, time_us, 0.0, 0.0))
+    for i, parts in found.items():
+        region = step.regions[i]
+        rest = busy_us(region) / float(region["calls_per_step"]) - sum(p.time_us for p in parts)
+        parts.append(EagerPart("", max(0.0, rest), 0.0, 0.0))
+    return found
+
+
 def _evidence(device: Device) -> ActionEvidence:
     own = MEASURED_ON in device.name
     scaled = "" if own else f", scaled to the {device.name} by its rates"
@@ -96,8 +161,11 @@ def _changed(
     step: Step, places: Mapping[int, Sequence[EagerPart]], of: frozenset[str], device: Device, dtype: str
 ) -> tuple[str, Change] | None:
     """(why, the change) of these operations in another precision; None where they are too little of the step."""
+    follows = dtype != TF32 and any(p.name.startswith("convolution") for parts in places.values() for p in parts)
     time = {
-        i: left for i, parts in places.items() if (left := _left(step.regions[i], parts, of, device, dtype)).mid < 1
+        i: left
+        for i, parts in places.items()
+        if (left := _left(step.regions[i], parts, of, device, dtype, follows)).mid < 1
     }
     spent = sum(_share(places[i], of) * busy_us(step.regions[i]) for i in time)
     if not time or spent < WORTH * step.parts["kernels_us"]:
@@ -118,41 +186,64 @@ def _in_f32(region: AnyRegion) -> list[EagerPart]:
     return parts
 
 
+def _parts(region: AnyRegion, by_names: list[EagerPart]) -> list[EagerPart]:
+    """The region's operations where some run in f32; by its kernels' names where its text has no product and they do: a
+    call of attention that makes its projections itself."""
+    parts = _in_f32(region)
+    return parts if any(p.name in ON_MATRIX_UNITS for p in parts) else by_names or parts
+
+
 def _share(parts: Sequence[EagerPart], of: frozenset[str]) -> float:
     """Of eager's time, the part of these operations."""
     total = sum(p.time_us for p in parts)
     return sum(p.time_us for p in parts if p.name in of) / total if total else 0.0
 
 
-def _left(region: AnyRegion, parts: Sequence[EagerPart], of: frozenset[str], device: Device, dtype: str) -> Left:
+def _left(
+    region: AnyRegion, parts: Sequence[EagerPart], of: frozenset[str], device: Device, dtype: str, follows: bool
+) -> Left:
     """What is left of the region's time where these operations take what the law says, and never more than now."""
     total = sum(p.time_us for p in parts)
     if not total:
         return Left()
-    law = LAWS[dtype][0 if _aligned(region, LAWS[dtype][0].multiple) else 1]
+    laws = LAWS[TF32 if dtype == TF32 else BF16]  # f16 and bf16 are one for the units
+    law = laws[0 if _aligned(region, laws[0].multiple) else 1]
 
     def left(spread: float) -> float:
-        return sum(_part_us(p, of, law, spread, device, dtype) for p in parts) / total
+        return sum(_part_us(p, of, law, spread, device, dtype, follows) for p in parts) / total
 
     return Left(left(SPREAD), left(1.0), left(1 / SPREAD))
 
 
-def _part_us(part: EagerPart, of: frozenset[str], law: Law, spread: float, device: Device, dtype: str) -> float:
-    """What an operation takes then; one that is not of these, or would be slower, stays as it is."""
+def _follows(part: EagerPart) -> bool:
+    """It takes the type that a convolution before it gives."""
+    return part.name.removeprefix("aten::").startswith(BEHIND_CONVOLUTIONS)
+
+
+def _part_us(
+    part: EagerPart, of: frozenset[str], law: Law, spread: float, device: Device, dtype: str, follows: bool
+) -> float:
+    """What an operation takes then; one that is not of these, or would be slower, stays as it is. follows: but for what
+    goes by the type of convolutions before it."""
     if part.name not in of:
-        return part.time_us
+        return part.time_us * (1.0 - (1.0 - FOLLOWS) / spread) if follows and _follows(part) else part.time_us
     from_f32 = part.name in PRODUCTS
-    then = law_us(law, part.time_us, device, dtype) if from_f32 else part.time_us * FROM_TF32
-    least = part.time_us * device.f32_rate / (device.tf32_rate if dtype == TF32 else device.bf16_rate)
+    of_convolution = FROM_F32 if dtype == FP16 else FROM_TF32
+    then = law_us(law, part.time_us, device, dtype) if from_f32 else part.time_us * of_convolution
+    least = part.time_us * device.f32_rate / _rate(device, dtype)
     return min(part.time_us, max(spread * then, least if from_f32 else 0.0))
+
+
+def _rate(device: Device, dtype: str) -> float:
+    return {TF32: device.tf32_rate, BF16: device.bf16_rate, FP16: device.f16_rate}[dtype]
 
 
 def law_us(law: Law, f32_us: float, device: Device, dtype: str) -> float:
     """The product's time, from that in f32 (µs): by the law, and no faster than the device's matrix units leave it."""
-    rates = device.f32_rate / (device.tf32_rate if dtype == TF32 else device.bf16_rate)
+    rates = device.f32_rate / _rate(device, dtype)
     measured = find_device(MEASURED_ON)
     assert measured is not None
-    there = measured.f32_rate / (measured.tf32_rate if dtype == TF32 else measured.bf16_rate)
+    there = measured.f32_rate / _rate(measured, dtype)
     scaled: float = law.overhead_us + law.factor * f32_us**law.power * rates / there
     return max(scaled, f32_us * rates)
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from app.objects.common import Range
 from app.objects.trace import Action, Trace, TraceBody
-from app.trace_report.actions import fp8, host, precision, recording, regions, waits, whole_step
+from app.trace_report.actions import fp8, host, math_attention, precision, recording, regions, waits, whole_step
 from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
 from profiler.hardware import find_device
@@ -24,6 +24,11 @@ ALONE = 0.1
 """Of what a region's action adds to others, what it must save by itself to count without them."""
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
+WORTH_OF_ONE = 0.01
+"""The same of a region's own advice, which is more to do for less."""
+WORTH_WRITTEN = {"generated": 0.02, "custom": 0.05, math_attention.MODE: WORTH}
+"""Of a kernel that is to be kept, of one that is to be written and that nobody has proven, and of a call that is there
+and falls back to its slow form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,8 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
     ]  # fmt: skip
     times, notes = trace.get("host_times") or [], trace.get("notes") or []
     recorded = not trace.get("origin")  # a predicted step lacks nothing that recording it again would show
-    again = recording.record_again(step, times, notes, [p.option for p in priced]) if recorded else []
+    kernels = (trace.get("where") or {"kernels": []})["kernels"]
+    again = recording.record_again(step, times, notes, [p.option for p in priced], kernels) if recorded else []
     if again and recording.tells_nothing(wall, step.pace["launches"], times):
         priced = []
     priced += [Priced(option, None) for option in again]
@@ -66,17 +72,51 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
     priced = [
         replace(p, option=replace(p.option, instead_of="")) if p.option.instead_of not in told else p for p in priced
     ]
-    ranked = sorted(priced, key=lambda p: (not p.option.first, p.option.last, -p.rank_us(wall), p.option.title))
-    return step, _without_trifles(step, ranked)
+    return step, _without_trifles(step, _ranked(step, _told(step, priced)))
+
+
+def _told(step: Step, priced: Sequence[Priced]) -> list[Priced]:
+    """Without a region's torch.compile of which nothing is predicted, where there is one for the whole model, which
+    takes the region in."""
+    whole = any(p.option.id in WHOLE_MODEL for p in priced)
+    return [
+        p
+        for p in priced
+        if not (whole and not p.option.scope_is_step and p.option.tool == "compile" and not p.after_us)
+    ]
+
+
+def _ranked(step: Step, priced: Sequence[Priced]) -> list[Priced]:
+    """What comes first whatever it saves, then by what each saves: of those that are followed together by what it adds
+    to those before it, so that what another has saved already does not count twice."""
+    wall = step.parts["wall_us"]
+    rank = {p.option.id: p.rank_us(wall) for p in priced}
+    waiting = [p for p in priced if p.option.counted and p.option.change is not None]
+    before: list[Change] = []
+    last = most = wall
+    while waiting:
+        after_each = [after(step, [*before, p.option.change], "mid")[0] for p in waiting if p.option.change]
+        place = min(range(len(waiting)), key=lambda i: (after_each[i], waiting[i].option.title))
+        chosen = waiting.pop(place)
+        assert chosen.option.change is not None
+        before.append(chosen.option.change)
+        most = rank[chosen.option.id] = min(most, last - after_each[place])
+        last = after_each[place]
+    order = {p.option.id: number for number, p in enumerate(priced)}
+    return sorted(
+        priced,
+        key=lambda p: (not p.option.first, p.option.last, -rank[p.option.id], p.option.title, order[p.option.id]),
+    )
 
 
 def _without_trifles(step: Step, ranked: Sequence[Priced]) -> list[Priced]:
     """What adds less than WORTH of the step to what stands before it is nothing to do about the step: what it saves by
     itself, something that is done first has saved. One that others stand in the place of is kept."""
-    least = WORTH * step.parts["wall_us"]
+    wall = step.parts["wall_us"]
     named = {p.option.instead_of for p in ranked}
     kept = []
     for one, adds in zip(ranked, _adds_us(step, ranked), strict=True):
+        least = WORTH * wall if one.option.scope_is_step else WORTH_WRITTEN.get(one.option.mode, WORTH_OF_ONE) * wall
         trifle = adds is not None and adds < least
         if not trifle or one.option.id in named:
             kept.append(one)
@@ -101,30 +141,36 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     blockers = trace.get("compile_obstacles") or []
     where = trace.get("where")
     kernels = where["kernels"] if where else ()
+    device, trained = find_device(trace.get("estimates_for") or ""), bool(trace.get("backward_time_us"))
+    precise = precision.precisions(step, device, kernels, trained) if device is not None else []
     if float(trace.get("compute_capability") or FIRST_OF_TRITON) < FIRST_OF_TRITON:
         whole = whole_step.graphs_alone(step)
         alone = regions.of_regions(step, whole_step.places(whole), graphs=True)
         options = [*whole, *(o for o in alone if o.tool not in ("compile", "triton"))]
     else:
-        whole = _one_counted(step, whole_step.whole_model(step, blockers, waits.conversions(step, kernels)))
+        whole = whole_step.whole_model(step, blockers, waits.conversions(step, kernels))
+        whole = _one_counted(step, whole, [o.change for o in precise if o.counted and o.change])
         within = whole_step.places([o for o in whole if o.counted])
         options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
-    device = find_device(trace.get("estimates_for") or "")
+    options += precise
     if device is not None:
-        options += precision.precisions(step, device)
-        having = fp8.Having(find_spec("torchao") is not None, bool(trace.get("backward_time_us")))
+        having = fp8.Having(find_spec("torchao") is not None, trained)
         options += fp8.eight_bits(step, device, having)
+    options += math_attention.fast_kernels(step)
     layout = waits.channels_last(step, kernels)
     if compiled := next((o.id for o in options if o.id in WHOLE_MODEL and o.counted), ""):
         layout = [_in_place_of(o, compiled) for o in layout]  # which keeps them so by itself
     options = regions.merged([*options, *layout])
+    if recording.is_sampled(trace.get("notes") or []):  # what was left out would fill the gaps
+        return waits.overlap(step, sampled=True)
     return [*options, *host.host_waits(step, trace.get("host_times") or [], blockers), *waits.overlap(step)]
 
 
-def _one_counted(step: Step, whole: Sequence[Option]) -> list[Option]:
+def _one_counted(step: Step, whole: Sequence[Option], beside: Sequence[Change]) -> list[Option]:
     """Of several ways to compile the whole model the one that saves most is followed; the others stand in its place.
 
-    None is where compiling all of it takes longer than compiling the regions alone that are advised it.
+    None is where compiling all of it takes longer than compiling the regions alone that are advised it. beside: what is
+    followed with them, which may leave a region little to gain by itself.
     """
     if not whole:
         return []
@@ -133,8 +179,8 @@ def _one_counted(step: Step, whole: Sequence[Option]) -> list[Option]:
     if _mid(step, [plain]) - _mid(step, [best]) < GRAPHS_WORTH * step.parts["wall_us"]:
         best = plain
     by_region = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
-    wall = step.parts["wall_us"]
-    if by_region and OF_REGIONS_ALONE * (wall - _mid(step, by_region)) > wall - _mid(step, [best]):
+    wall = after(step, beside, "mid")[0]
+    if by_region and OF_REGIONS_ALONE * (wall - _mid(step, by_region, beside)) > wall - _mid(step, [best], beside):
         return [_in_place_of(o, by_region[0].id) for o in whole]
     return [o if o is best else _in_place_of(o, best.id) for o in whole]
 
@@ -143,8 +189,8 @@ def _in_place_of(option: Option, other: str) -> Option:
     return replace(option, counted=False, instead_of=other)
 
 
-def _mid(step: Step, options: Sequence[Option]) -> float:
-    return after(step, [o.change for o in options if o.change], "mid")[0]
+def _mid(step: Step, options: Sequence[Option], beside: Sequence[Change] = ()) -> float:
+    return after(step, [*beside, *(o.change for o in options if o.change)], "mid")[0]
 
 
 def followed(priced: Sequence[Priced]) -> list[Priced]:
@@ -163,7 +209,24 @@ def actions(step: Step, priced: Sequence[Priced]) -> list[Action]:
     saves_us, step_time_us: of the action alone. adds_us: what it adds to those before it that are followed together, so
     that these add up to what all save; null for what is not among them.
     """
-    return [_action(step, one, adds) for one, adds in zip(priced, _adds_us(step, priced), strict=True)]
+    together = changes(followed(priced))
+    return [
+        _action(step, one, adds, _on_top(step, together, one))
+        for one, adds in zip(priced, _adds_us(step, priced), strict=True)
+    ]
+
+
+def _on_top(step: Step, together: Sequence[Change], priced: Priced) -> str:
+    """What an option that is not followed with the others saves once they are; "" where it stands in another's place,
+    or that is what it saves alone."""
+    option, wall = priced.option, step.parts["wall_us"]
+    if option.counted or option.instead_of or option.change is None or not option.change.time or not together:
+        return ""
+    now = after(step, together, "mid")[0]
+    more = now - after(step, [*together, option.change], "mid")[0]
+    if abs(more - priced.saved_us(wall)) < ALONE * max(more, priced.saved_us(wall)):
+        return ""
+    return f". Once what is followed together has been done, it saves {more / 1e3:.2f} ms of {now / 1e3:.2f}"
 
 
 def _parts_us(step: Step, option: Option, adds_us: float | None) -> list[float]:
@@ -189,7 +252,7 @@ def _only_then(priced: Priced, wall_us: float, adds_us: float | None) -> str:
     return "" if alone else " By itself it saves next to nothing: it counts once the host no longer sets the pace."
 
 
-def _action(step: Step, priced: Priced, adds_us: float | None) -> Action:
+def _action(step: Step, priced: Priced, adds_us: float | None, on_top: str) -> Action:
     option, wall, known = priced.option, step.parts["wall_us"], priced.after_us
     low, mid, high = known or (wall, wall, wall)
     times: Range = {"low": low, "mid": mid, "high": high}
@@ -208,7 +271,7 @@ def _action(step: Step, priced: Priced, adds_us: float | None) -> Action:
         "step_time_us": times if known else None,
         "adds_us": adds_us,
         "evidence": option.evidence,
-        "because": f"{option.because}{_only_then(priced, wall, adds_us)}",
+        "because": f"{option.because}{_only_then(priced, wall, adds_us)}{on_top}",
         "numerics": option.numerics,
         "regions": keys,
         "parts_us": _parts_us(step, option, adds_us),

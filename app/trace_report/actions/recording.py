@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.objects.common import Note
-from app.objects.trace import HostKind, HostTime
+from app.objects.trace import HostKind, HostTime, KernelRow
 from app.trace_report.actions.model import Option
 from app.trace_report.step_model import Step
 from app.units import count, share
@@ -26,7 +27,8 @@ WORDS: dict[HostKind, str] = {
     "ending": "after the last operation of the recording",
 }
 WITHOUT_GRAPH = (
-    'Run what was captured, not its replay: torch.compile without mode="reduce-overhead", vLLM with enforce_eager=True.'
+    'Run what was captured, not its replay: torch.compile without mode="reduce-overhead", vLLM with '
+    'compilation_config={"cudagraph_mode": "NONE"}, which keeps what torch.compile made.'
 )
 LACKS = {
     "graph-launches": ("Record the step without its CUDA graph too", "record_shapes=True"),
@@ -38,7 +40,8 @@ LACKS = {
 
 
 def record_again(
-    step: Step, times: Sequence[HostTime], notes: Sequence[Note], others: Sequence[Option]
+    step: Step, times: Sequence[HostTime], notes: Sequence[Note], others: Sequence[Option],
+    kernels: Sequence[KernelRow] = (),
 ) -> list[Option]:  # fmt: skip
     """To record again, first of all, where the step is not steady, or nothing else that can be done has a time."""
     starting = [one for one in times if one["kind"] in STARTING]
@@ -52,14 +55,38 @@ def record_again(
         title = "Record a step that replays the graph" if longest["kind"] == "capturing" else "Record a steady step"
         because = f"{share(unsteady)} of the step is " + WORDS[longest["kind"]].format(name=f"`{longest['name']}`")
         return [_option(title, STEADY, because)]
+    by_code = {note["code"]: note["message"] for note in notes}
+    if SAMPLED in by_code:
+        return [replace(_option("Take the whole trace", STEADY, by_code[SAMPLED]), first=False)]
     if any(o.change is not None for o in others):
         return []
-    by_code = {note["code"]: note["message"] for note in notes}
     lacking = next((code for code in LACKS if code in by_code), None)
     if lacking is None:
         return []
-    how = f" {WITHOUT_GRAPH}" if lacking == "graph-launches" else ""
+    how = f" {WITHOUT_GRAPH}{_by_names(kernels)}" if lacking == "graph-launches" else ""
     return [_option(*LACKS[lacking], by_code[lacking] + how)]
+
+
+def _by_names(kernels: Sequence[KernelRow]) -> str:
+    """Where the time is as far as kernels' names tell it; "" where no kernel has much of it."""
+    total = sum(k["time_us"] for k in kernels)
+    longest = max((k for k in kernels if k["name"]), key=lambda k: k["time_us"], default=None)
+    if longest is None or longest["time_us"] < MUCH * total:
+        return ""
+    return (
+        f" Meanwhile by name: {longest['label']} takes {longest['time_us'] / 1e3:.1f} of {total / 1e3:.1f} ms of "
+        "kernels; where its framework has another backend for it, try that."
+    )
+
+
+MUCH = 0.3
+"""Of all kernels' time, from which one name is told."""
+SAMPLED = "sampled"
+
+
+def is_sampled(notes: Sequence[Note]) -> bool:
+    """Whether events were taken out of the trace."""
+    return any(note["code"] == SAMPLED for note in notes)
 
 
 def tells_nothing(wall_us: float, launches: float, times: Sequence[HostTime]) -> bool:

@@ -49,19 +49,27 @@ def channels_last(step: Step, kernels: Sequence[KernelRow]) -> list[Option]:
     ]  # fmt: skip
 
 
-def overlap(step: Step) -> list[Option]:
+def overlap(step: Step, sampled: bool = False) -> list[Option]:
     """Communication while nothing is computed, and waiting for it. Bounded by what could hide it; where the GPU waits
     longer for launches, communication that ends sooner only makes those gaps longer."""
     exposed = step.parts["communication_us"] + step.parts["idle_communication_us"]
     if exposed < max(WORTH * step.parts["wall_us"], step.parts["idle_launch_us"]):
         return []
     most = min(exposed, step.parts["kernels_us"])
+    alone = f"for {share(exposed / step.parts['wall_us'])} of the step the GPU has nothing but communication"
+    slow = step.is_communication_bound and not sampled
+    why = (
+        f"{alone}, more than all kernels take: no overlap hides it. First see what it runs over (NCCL_DEBUG=INFO "
+        "tells topology and transport) and whether another rank is late; then exchange less often (no_sync() while "
+        "gradients are accumulated), or in 16 bits"
+        if slow
+        else f"{alone}: smaller buckets, prefetching, or a later wait lets kernels run beside it"
+    )
     return [
         Option(
-            OVERLAP, "communication", "overlap", "Hide communication behind computation", "",
-            f"for {share(exposed / step.parts['wall_us'])} of the step the GPU has nothing but communication: smaller "
-            "buckets, prefetching, or a later wait lets kernels run beside it",
+            OVERLAP, "communication", "overlap",
+            "Make communication faster or rarer" if slow else "Hide communication behind computation", "", why,
             {"kind": "bound", "text": "between nothing and all that kernels of the step could hide"},
-            Change(ended_us=Left(0.0, most / 2, most)), (), counted=False,
+            Change(ended_us=Left(0.0, most / 2, most)), (), counted=False, first=slow,
         )
     ]  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.trace_report.actions.model import Blocker, Option, advised_left, alternative_left, launches_left
-from app.trace_report.step_model import ENDS, LEAST_LEFT, AnyRegion, Change, Left, Step, busy_us
+from app.trace_report.step_model import ENDS, LEAST_LEFT, AnyRegion, Change, Left, Step, after, busy_us
 from app.units import count, share
 
 COMPILE, GRAPHS = "compile-model", "cuda-graphs"
@@ -77,8 +78,12 @@ def whole_model(
     varies = sizes_vary(step)
     argument = (f', mode="{mode}"' if mode != "default" else "") + (", dynamic=True" if varies else "")
     because = f"fuses what {count(len(time), 'region')} of the step do{'es' if len(time) == 1 else ''}"
+    call = f"model = torch.compile(model{argument})"
+    if _opaque_share(step) > OFTEN and not any(r.get("kind") == COMPILED for r in step.regions):
+        call = PARTS.format(argument=argument.removeprefix(", "))
+        because += f"; custom operations, {share(_opaque_share(step))} of what regions compute, stay outside"
     compiled = Option(
-        COMPILE, "compile", mode, _title(step), f"model = torch.compile(model{argument})",
+        COMPILE, "compile", mode, _title(step), call,
         because + (VARIES if varies else "") + _breaks(blockers),
         {"kind": "predicted", "text": "from the sum over its regions, of which whole models take 1.0 to 1.25 times"},
         Change(time=time, launches=launches), tuple(time),
@@ -106,8 +111,24 @@ def sizes_vary(step: Step) -> bool:
 
 def _title(step: Step) -> str:
     """What of the model is compiled."""
-    some = any(r.get("kind") == COMPILED for r in step.regions)
-    return "Compile what is not compiled of the model" if some else "Compile the whole model"
+    if any(r.get("kind") == COMPILED for r in step.regions):
+        return "Compile what is not compiled of the model"
+    return (
+        "Compile the model but for what it cannot take in" if _opaque_share(step) > OFTEN else "Compile the whole model"
+    )
+
+
+COMMUNICATION = "communication"
+
+
+def _opaque_share(step: Step) -> float:
+    """Of the regions' time, what runs in custom operations: lookups of FBGEMM's tables, a package's kernels."""
+    busy = sum(busy_us(r) for r in step.regions if r.get("kind") != COMMUNICATION)
+    return sum(busy_us(r) for r in step.regions if r["name"].startswith(CUSTOM)) / busy if busy else 0.0
+
+
+PARTS = "for part in (model.bottom, model.top): part.compile({argument})  # your modules without those calls"
+"""How a part of a model is compiled in its place."""
 
 
 def _breaks(blockers: Sequence[Blocker]) -> str:
@@ -118,32 +139,70 @@ def _breaks(blockers: Sequence[Blocker]) -> str:
     return f"{told}; {others} more slow it: see below" if others else f"{told}: see below" if told else ""
 
 
+def _waits_once_compiled(step: Step, time: Mapping[int, Left]) -> float:
+    """How long the GPU waits for launches in a step of which these regions are compiled, in µs."""
+    if not time:
+        return 0.0
+    idle_us = after(step, [Change(time=time, launches={i: _launches(step.regions[i]) for i in time})], "mid")[1]
+    parts = step.parts
+    return idle_us - parts["idle_host_us"] - parts["idle_communication_us"] - parts["idle_device_us"]
+
+
 def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> list[Option]:
     """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain."""
     parts = step.parts
-    if parts["idle_launch_us"] < WAITS_FOR_LAUNCHES * parts["wall_us"] or sizes_vary(step):
+    waits_us = max(parts["idle_launch_us"], _waits_once_compiled(step, time))
+    if waits_us < WAITS_FOR_LAUNCHES * parts["wall_us"] or sizes_vary(step):
         return []
     inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
     if sum(busy_us(r) for r in step.regions if r["name"].startswith(CUSTOM)) > OFTEN * sum(map(busy_us, step.regions)):
         return []  # what a custom operation makes and hands on is seldom captured: sizes, allocations, communication
     broken = any(b["effect"] in ("break", "recompile") for b in blockers)
     surely = frozenset(i for i in inside if i in time or _mode(step.regions[i]) == GRAPH_MODE)
-    waiting = parts["idle_launch_us"] / parts["wall_us"]
-    by_host = 1 - step.pace["gpu_us"] / parts["wall_us"]
-    because = (
-        f"the GPU waits for launches in {share(waiting)} of the step, and the host sets the pace of "
-        f"{share(by_host)} of it; a graph replays all launches with one{_breaks(blockers)}"
+    now = parts["idle_launch_us"] / parts["wall_us"]
+    waits = (
+        f"the GPU waits for launches in {share(now)} of the step, and the host sets the pace of "
+        f"{share(step.host_paced_share)} of it"
+        if now >= WAITS_FOR_LAUNCHES
+        else f"once its kernels are fused the GPU waits {waits_us / 1e3:.2f} ms of a step for launches"
     )
+    because = f"{waits}; a graph replays all launches with one{_breaks(blockers)}"
     mode = TUNED if _mostly_tuned(step, time) else GRAPH_MODE
+    call = f'model = torch.compile(model, mode="{mode}")'
+    if grows(step):
+        call, because = f"{STATIC_CACHE}; {call}", f"{because}. {GROWS}"
     return [
         Option(
             GRAPHS, "compile", mode, f"{_title(step)} and replay it as CUDA graphs",
-            f'model = torch.compile(model, mode="{mode}")', because,
+            call, because,
             {"kind": "predicted", "text": "from the recorded waiting and launches; that sizes and addresses stay the"
              " same from step to step the trace does not tell"},
             Change(time=time, captured=frozenset() if broken else surely, at_best=inside), tuple(sorted(inside)),
         )
     ]  # fmt: skip
+
+
+STATIC_CACHE = 'model.generation_config.cache_implementation = "static"'
+GROWS = (
+    "A tensor grows by one from call to call (a key-value cache that is concatenated), and each size wants a graph of "
+    "its own: a cache of fixed size first, StaticCache in transformers"
+)
+GROWING = 4
+"""Sizes, each by one more than the one before, from which a concatenation is one that grows."""
+LISTED = re.compile(r"^(\w+): sizes\[([\d, ]+)\]", re.MULTILINE)
+
+
+def grows(step: Step) -> bool:
+    """Whether something is concatenated to what grows by one from call to call."""
+    for region in step.regions:
+        source, text = region.get("source"), region.get("text") or ""
+        if source is None or "cat" not in source["ops"]:
+            continue
+        for _, listed in LISTED.findall(text):
+            sizes = sorted({int(n) for n in listed.split(",")})
+            if len(sizes) >= GROWING and sizes[-1] - sizes[0] == len(sizes) - 1:
+                return True
+    return False
 
 
 def graphs_alone(step: Step) -> list[Option]:

@@ -32,6 +32,8 @@ FEWEST, WANTED = 264, 1056
 """Programs below which a reduction is split, and how many it is split into: 2 and 8 for each of 132 multiprocessors."""
 SHORTEST = 256
 """Elements that a part has at least."""
+NEIGHBOURS = 64
+"""Neighbours in memory that stay in one part where another dimension can be split."""
 SIDE_BY_SIDE = 64
 """Rows of one program where neighbours in memory lie along the rows."""
 
@@ -61,15 +63,16 @@ def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
     programs = elements // width / (1 if nearest in dims else SIDE_BY_SIDE)
     if programs >= FEWEST:
         return None
-    best: tuple[float, int, int] | None = None
+    best: tuple[bool, float, int, int] | None = None
     for dim in dims:
         for parts in _divisors(shape[dim]):
             if parts > 1 and width // parts >= SHORTEST:
                 off = abs(math.log(max(1.0, programs) * parts / WANTED))
-                best = min(best or (math.inf, 0, 0), (off, dim, parts))
+                torn = dim == nearest and shape[dim] // parts < NEIGHBOURS  # of what memory reads at once
+                best = min(best or (True, math.inf, 0, 0), (torn, off, dim, parts))
     if best is None:
         return None
-    _, dim, parts = best
+    _, _, dim, parts = best
     seen = (*shape[:dim], parts, shape[dim] // parts, *shape[dim + 1 :])
     over = tuple(d + (d >= dim) for d in dims)
     at = sum(d not in dims for d in range(dim))

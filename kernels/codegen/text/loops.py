@@ -52,6 +52,7 @@ def write_loops(writer: Writer, width: int, col_lines: list[str], step: int) -> 
     reductions = [v for v in values if v.kind == "reduce"]
     last = max((level[id(v)] for v in reductions), default=0)  # none: the same number in every column
     ragged = width % step != 0
+    wide = [s for s in writer.plan.stores if any(d >= writer.plan.domain.first_column for d, _ in s.where.terms)]
     for walk in range(1, last + 1):
         _row_values(writer, level, walk - 1)
         wanted = [v for v in reductions if level[id(v)] == walk]
@@ -59,11 +60,11 @@ def write_loops(writer: Writer, width: int, col_lines: list[str], step: int) -> 
         for value in wanted:
             accumulators.start(value, wanted)
         needed = _needed([a for v in wanted if id(v) not in pairs for a in v.args if a.kind != "reduce"])
-        _walk(writer, width, col_lines, ragged, needed, 'eviction_policy="evict_last"', accumulators, wanted)
+        policy = "evict_last" if walk < last or wide else "evict_first"  # for another walk, or for none
+        _walk(writer, width, col_lines, ragged, needed, f'eviction_policy="{policy}"', accumulators, wanted)
         for value in wanted:
             accumulators.finish(value)
     _row_values(writer, level, last)
-    wide = [s for s in writer.plan.stores if any(d >= writer.plan.domain.first_column for d, _ in s.where.terms)]
     for store in writer.plan.stores:
         if store not in wide:
             writer.store(store)
@@ -203,7 +204,10 @@ class _Accumulators:
             off = f"{argument} - {name}"
             masked = f"tl.where({write.col_mask}, {off}, 0.0)" if write.col_mask else off
             write.say(f"{step} = {masked}")
-            write.say(f"{name} += {step} / (start // BLOCK + 1)")
+            if value.dtype == "f64":
+                write.say(f"{name} += {step} / (start // BLOCK + 1)")
+            else:  # one division for all lanes
+                write.say(f"{name} += {step} * (1.0 / (start // BLOCK + 1))")
             again = f"tl.where({write.col_mask}, {off}, 0.0)" if write.col_mask else f"({off})"
             write.say(f"{m2} += {step} * {again}")
         elif value.text in PLACES:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from kernels.codegen.expressions import ops
 
 RESERVED = frozenset({
-    "tl", "triton", "torch", "row", "col", "at", "pid", "in_row", "in_col", "inside", "start", "lane", "count", "float",
-    "range", "BLOCK", "BLOCK_M", "BLOCK_N", "ROWS", "INTERPRETED", "launch", "run", "configs", "grid", "print", "min",
+    "tl", "triton", "torch", "row", "col", "outer", "inner", "at", "pid", "in_row", "in_col",
+    "inside", "start", "lane", "count", "float", "range",
+    "BLOCK", "BLOCK_M", "BLOCK_N", "ROWS", "INTERPRETED", "launch", "run", "configs", "grid", "print", "min",
     "max", "sum", "abs", "int", "bool", "len", "device", "meta", "seed", "best", "getattr", "libdevice",
     *ops.HELPERS,
 })  # fmt: skip

@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 
 from kernels.codegen.plan import Plan
 from kernels.codegen.text.names import Names
-from kernels.codegen.text.writer import Writer, split_axes, used_dims
+from kernels.codegen.text.runs import Run, single_dims, split_axes
+from kernels.codegen.text.writer import Writer
 
 MAX_HELD = 32768
 """Elements of a row times full loads that one program keeps in registers: 32 a thread of 1024."""
 
-MAX_ACROSS = 2048
-"""Elements of a row times full loads that are held where neighbours in memory lie along the rows: 16 rows and more."""
+MAX_ACROSS, MAX_ACROSS_ONCE = 512, 128
+"""Elements of a row times full loads that are held where neighbours in memory lie along the rows: 32 rows and more, 64
+bytes that memory gives at once; and where each element is needed once, so that holding it saves no second read."""
 
-INNER = 128
-"""Columns from which a tile of rows and columns beats a flat block with a division: a row of 256 bytes in bf16."""
+INNER, INNER_TURNED = 128, 32
+"""Columns from which a tile of rows and columns beats a flat block with a division: a row of 256 bytes in bf16; and
+where an operand lies along the rows, of which a flat block would read each element by itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,32 @@ def choose(plan: Plan) -> str:
     if plan.reduces:
         held = power_of_two(domain.width) * max(1, plan.full_loads)
         if plan.strided:
-            return "rows" if held <= MAX_ACROSS else "loop"
+            return "rows" if held <= (MAX_ACROSS_ONCE if _walks(plan) == 1 else MAX_ACROSS) else "loop"
         return "rows" if held <= MAX_HELD or domain.width <= 4096 else "loop"
     counts = any(s.how == "count" for s in plan.stores)  # of a block with one dimension
-    if len(domain.sizes) == 1 or domain.sizes[-1] < INNER or counts:
+    least = INNER_TURNED if _turned(plan) else INNER
+    if len(domain.sizes) == 1 or domain.sizes[-1] < least or counts:
         return "flat"
     return "tile"
+
+
+def _turned(plan: Plan) -> bool:
+    """Some operand's neighbours lie along the rows of a tile."""
+    last = len(plan.domain.sizes) - 1
+    return any(
+        v.kind == "load" and abs(v.where.coefficient(last)) > 1 and any(c == 1 for _, c in v.where.terms)
+        for v in plan.values
+    )
+
+
+def _walks(plan: Plan) -> int:
+    """How often a row is walked along where it is not held."""
+    from kernels.codegen.text.loops import levels_of
+
+    level, _ = levels_of(plan.values)
+    columns = plan.domain.first_column
+    wide = any(d >= columns for s in plan.stores for d, _ in s.where.terms)
+    return max((level[id(v)] for v in plan.values if v.kind == "reduce"), default=0) + wide
 
 
 def body(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
@@ -72,16 +96,18 @@ def _columns(plan: Plan, text: str) -> str:
     return f"{text}.to(tl.int64)" if plan.wide_columns else text
 
 
-def _writer(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str], axes: Mapping[int, str]) -> Writer:
-    return Writer(plan, parameters, lines, axes, names=Names(parameters.values()))
+def _writer(
+    plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str], axes: Mapping[int, str], *runs: Run
+) -> Writer:
+    return Writer(plan, parameters, lines, axes, names=Names(parameters.values()), runs=runs)
 
 
 def _flat(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
     domain = plan.domain
     count = domain.rows * domain.width
-    dims = tuple(range(len(domain.sizes)))
-    axes, statements = split_axes(dims, domain.sizes, "at", used_dims(plan))
-    writer = _writer(plan, parameters, lines, axes)
+    run = Run(tuple(range(len(domain.sizes))), domain.sizes, "at")
+    axes, statements = split_axes(run, single_dims(plan, [run]))
+    writer = _writer(plan, parameters, lines, axes, run)
     # In a flat kernel every dimension is a row: scalars are what uses none.
     sizes = (256, 512, 1024) if count < 2**20 or _windowed(plan) else (1024, 2048, 4096)
     blocks = tuple(dict.fromkeys(min(b, power_of_two(count)) for b in sizes))
@@ -120,9 +146,10 @@ def _tile(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     columns = sizes[-1]
     rows = domain.rows * domain.width // columns
     last = len(sizes) - 1
-    axes, statements = split_axes(tuple(range(last)), sizes, "row", used_dims(plan))
+    run = Run(tuple(range(last)), sizes[:last], "row")
+    axes, statements = split_axes(run, single_dims(plan, [run]))
     axes = {**axes, last: "col"}
-    writer = _writer(plan, parameters, lines, axes)
+    writer = _writer(plan, parameters, lines, axes, run)
     configs = _tile_configs(plan, rows, columns)
     most_rows = max(dict(c)["BLOCK_M"] for c, _ in configs)
     most_columns = max(dict(c)["BLOCK_N"] for c, _ in configs)
@@ -165,13 +192,8 @@ def _with_columns(plan: Plan) -> Plan:
 
 
 def _tile_configs(plan: Plan, rows: int, columns: int) -> tuple[tuple[tuple[tuple[str, int], ...], int], ...]:
-    last = len(plan.domain.sizes) - 1
-    across = any(
-        v.kind == "load" and v.where.coefficient(last) > 1 and any(c == 1 for _, c in v.where.terms)
-        for v in plan.values
-    )
     wanted: tuple[tuple[int, int, int], ...]
-    if across:  # some operand runs along the rows: square tiles keep both sides in whole sectors
+    if _turned(plan):  # square tiles keep both sides in whole sectors
         wanted = ((32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 64, 4), (64, 64, 8))
     elif _windowed(plan):
         wanted = ((1, 256, 4), (1, 512, 4), (2, 256, 4), (4, 128, 4), (4, 256, 8))
@@ -189,16 +211,33 @@ def _tile_configs(plan: Plan, rows: int, columns: int) -> tuple[tuple[tuple[tupl
 # rows
 
 
+UNEVEN = 9
+"""Neighbours along the rows from which on a program keeps to those of one outer row where their number is odd."""
+
+
+def _uneven(plan: Plan) -> int:
+    """How many rows are neighbours in memory where their number is odd: of rows that are counted through Triton cannot
+    see then that they are. 0 elsewhere, and where all rows are.
+    """
+    first = plan.domain.first_column
+    count = plan.domain.sizes[first - 1] if first > 1 else 0
+    return count if plan.strided and count % 2 and count >= UNEVEN else 0
+
+
 def _row_frame(
     plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str], col: str
 ) -> tuple[Writer, list[str], list[str]]:
     """A writer with its axes, and the statements that find several row and column dimensions."""
     domain = plan.domain
-    used = used_dims(plan)
     first = domain.first_column
-    row_axes, rows = split_axes(tuple(range(first)), domain.sizes, "row", used) if first else ({}, [])
-    col_axes, cols = split_axes(tuple(range(first, len(domain.sizes))), domain.sizes, col, used)
-    return _writer(plan, parameters, lines, {**row_axes, **col_axes}), rows, cols
+    last = first - 1 if _uneven(plan) else first  # of the dimensions that one number runs through
+    row_run = Run(tuple(range(last)), domain.sizes[:last], "outer" if last < first else "row")
+    col_run = Run(tuple(range(first, len(domain.sizes))), domain.sizes[first:], col)
+    used = single_dims(plan, [row_run, col_run])
+    row_axes, rows = split_axes(row_run, used) if first else ({}, [])
+    col_axes, cols = split_axes(col_run, used)
+    inner = {last: "inner"} if last < first else {}
+    return _writer(plan, parameters, lines, {**row_axes, **inner, **col_axes}, row_run, col_run), rows, cols
 
 
 def _rows(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -> Body:
@@ -225,17 +264,31 @@ def _rows(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     writer.statements(plan.values)
     for store in plan.stores:
         writer.store(store)
-    grid = f"triton.cdiv({rows}, meta['ROWS'])" if several else str(rows)
+    grid = _tall_grid(plan) if several else str(rows)
     return Body("rows", ("ROWS",) if several else (), tuple(writer.text), configs, grid)
 
 
 def _several_rows(writer: Writer, most: int) -> None:
     """The numbers of a program's rows, at most `most`, and what guards them."""
-    rows = writer.plan.domain.rows
-    writer.say(f"row = ({_number(writer.plan, 'tl.program_id(0)')} * ROWS + tl.arange(0, ROWS))[:, None]")
+    plan, rows = writer.plan, _uneven(writer.plan)
+    program = _number(plan, "tl.program_id(0)")
+    if rows:
+        writer.say(f"outer = {program} // tl.cdiv({rows}, ROWS)")
+        writer.say(f"inner = ({program} % tl.cdiv({rows}, ROWS) * ROWS + tl.arange(0, ROWS))[:, None]")
+    else:
+        rows = plan.domain.rows
+        writer.say(f"row = ({program} * ROWS + tl.arange(0, ROWS))[:, None]")
     if rows % most:
-        writer.say(f"in_row = row < {rows}")
+        writer.say(f"in_row = {'inner' if _uneven(plan) else 'row'} < {rows}")
         writer.row_mask = "in_row"
+
+
+def _tall_grid(plan: Plan) -> str:
+    """Programs of several rows each."""
+    rows = _uneven(plan)
+    if not rows:
+        return f"triton.cdiv({plan.domain.rows}, meta['ROWS'])"
+    return f"{plan.domain.rows // rows} * triton.cdiv({rows}, meta['ROWS'])"
 
 
 Configs = tuple[tuple[tuple[tuple[str, int], ...], int], ...]
@@ -251,21 +304,32 @@ def sorts(plan: Plan) -> bool:
 
 
 def _row_configs(plan: Plan, block: int) -> Configs:
-    """Rows a program and warps, so that a thread holds 4 to 32 elements of each full load.
-
-    Where neighbours in memory lie along the rows, 16 rows at least: 32 bytes, the least that memory reads.
-    """
+    """Rows a program and warps, so that a thread holds 4 to 32 elements of each full load."""
     rows = power_of_two(plan.domain.rows)
     if sorts(plan):
         counts = dict.fromkeys((max(1, min(elements // block, rows)), w) for elements, w in SORTED)
         return tuple(((("ROWS", count),), warps) for count, warps in counts)
+    if plan.strided:
+        return _held_across(block, power_of_two(_uneven(plan) or rows))
     configs: dict[tuple[tuple[tuple[str, int], ...], int], None] = {}
-    least = min(16, rows) if plan.strided else 1
-    shapes = ((1024, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8))
-    for elements, warps in (*shapes[1:], (16384, 8)) if plan.strided else shapes:
-        count = max(least, min(elements // block, rows, 256 if plan.strided else 128))
-        configs[((("ROWS", count),), warps)] = None
+    for elements, warps in ((1024, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8)):
+        configs[((("ROWS", max(1, min(elements // block, rows, 128))),), warps)] = None
     return tuple(configs)
+
+
+def _held_across(block: int, rows: int) -> Configs:
+    """Rows that are neighbours in memory, 16 to 256, and warps, so that a thread holds 16 or 32 elements of a load."""
+    configs: dict[tuple[tuple[tuple[str, int], ...], int], None] = {}
+    for count in (min(n, rows) for n in (32, 64, 128, 256, 16)):
+        elements = count * block
+        if elements <= 16384 or not configs:
+            for each in (32, 16):
+                configs[((("ROWS", count),), max(2, min(16, power_of_two(elements) // (32 * each))))] = None
+    return tuple(configs)[:MOST_CONFIGS]
+
+
+MOST_CONFIGS = 6
+"""Of a kernel: each is compiled."""
 
 
 def _long_row_configs(block: int, loads: int) -> Configs:
@@ -290,7 +354,7 @@ def _loop(plan: Plan, parameters: Mapping[str, str], lines: Mapping[int, str]) -
     for line in row_lines:
         writer.say(line)
     write_loops(writer, domain.width, col_lines, max(dict(c)["BLOCK"] for c, _ in configs))
-    grid = f"triton.cdiv({domain.rows}, meta['ROWS'])" if plan.strided else str(domain.rows)
+    grid = _tall_grid(plan) if plan.strided else str(domain.rows)
     return Body("loop", ("ROWS", "BLOCK") if plan.strided else ("BLOCK",), tuple(writer.text), configs, grid)
 
 
@@ -301,7 +365,7 @@ LOOPS: Configs = tuple(
 
 def _across_configs(plan: Plan) -> Configs:
     """Rows a program and columns a step: 8 to 32 elements a thread, wide rows of memory first, many programs last."""
-    rows, configs = power_of_two(plan.domain.rows), {}
+    rows, configs = power_of_two(_uneven(plan) or plan.domain.rows), {}
     for tall, broad, warps in ((256, 16, 8), (128, 32, 8), (128, 16, 4), (64, 32, 4), (32, 64, 4), (16, 128, 4)):
         count = min(tall, rows)
         configs[(("ROWS", count), ("BLOCK", min(broad * tall // count, 1024)))] = warps

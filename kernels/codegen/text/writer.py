@@ -10,6 +10,7 @@ from kernels.codegen.expressions.values import Value, literal
 from kernels.codegen.index import Linear
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.names import Names, comment
+from kernels.codegen.text.runs import Run, together
 
 LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -(2**7), "u8": 0}
 PLACES = {"argmax": "first_largest", "argmin": "first_smallest"}
@@ -52,6 +53,7 @@ class Writer:
     written: dict[int, str] = field(default_factory=dict)
     carries: dict[int, tuple[str, ...]] = field(default_factory=dict)  # scans: what the columns before gave
     last_line: int = 0
+    runs: tuple[Run, ...] = ()
 
     def say(self, line: str) -> None:
         self.text.append("    " * self.indent + line if line else "")
@@ -60,10 +62,12 @@ class Writer:
 
     def linear(self, linear: Linear) -> str:
         """An index or address as an expression, largest steps first."""
+        several, singles = together(linear, self.runs)
+        named = [*several, *((step, self.axes[dim]) for dim, step in singles)]
         parts = []
-        for dim, coefficient in sorted(linear.terms, key=lambda t: -t[1]):
+        for coefficient, name in sorted(named, key=lambda t: -t[0]):
             step = abs(coefficient)
-            parts.append((coefficient, self.axes[dim] if step == 1 else f"{self.axes[dim]} * {step}"))
+            parts.append((coefficient, name if step == 1 else f"{name} * {step}"))
         if linear.offset or not parts:
             parts.append((linear.offset, repr(abs(linear.offset))))
         parts.sort(key=lambda part: part[0] < 0)  # what is taken away comes last
@@ -313,28 +317,3 @@ class Writer:
         where = f"{pointer} + {places}" + (f" * {store.steps[0]}" if store.steps[0] != 1 else "")
         some = f"{counts} > 0" if bins == size else f"({counts} > 0) & ({places} < {size})"
         self.say(f'tl.atomic_add({where}, {added}, mask={some}, sem="relaxed")')
-
-
-def split_axes(
-    dims: tuple[int, ...], sizes: tuple[int, ...], source: str, used: set[int]
-) -> tuple[dict[int, str], list[str]]:
-    """Names of several dimensions that one linear number `source` runs through, and the statements that find them."""
-    if len(dims) == 1:
-        return {dims[0]: source}, []
-    names, statements = {}, []
-    inner = 1
-    for dim in reversed(dims):
-        text = source if inner == 1 else f"{source} // {inner}"
-        if dim != dims[0]:
-            text += f" % {sizes[dim]}"
-        inner *= sizes[dim]
-        names[dim] = f"d{dim}"
-        if dim in used:
-            statements.append(f"d{dim} = {text}")
-    return names, statements[::-1]
-
-
-def used_dims(plan: Plan) -> set[int]:
-    """Domain dimensions that some address or position uses."""
-    linears = [v.where for v in plan.values if v.kind in ("load", "position")] + [s.where for s in plan.stores]
-    return {d for linear in linears for d, _ in linear.terms}

@@ -75,10 +75,11 @@ def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
 
     It ends with the host's window or with the step's last GPU work, whichever is later. It begins with the host's
     window; where the work of earlier steps still runs then (the host runs ahead), when that is done, or when the step's
-    own work begins if that is before. So steps of a host that runs ahead lie side by side, none counted twice, and all
-    of a step's own work lies inside. The whole recording as one step begins with its first event. In the first step the
-    work of earlier ones is not recorded: where its own first work was launched QUEUED_US and more before it started
-    and nothing ran, the GPU was busy with that, and the step begins with its own.
+    own work begins if that is before and more than MOSTLY_AHEAD of it runs beside theirs. So steps of a host that runs
+    ahead lie side by side, none counted twice, and but for that share all of a step's own work lies inside. The whole
+    recording as one step begins with its first event. In the first step the work of earlier ones is not recorded, or
+    without its launches: where its own first work was launched QUEUED_US and more before it started and nothing ran,
+    the GPU was busy with that, and the step begins with its own.
     """
     start, end = work_intervals(trace, step)
     if not len(start):
@@ -87,11 +88,16 @@ def gpu_window(trace: Trace, step: Step) -> tuple[float, float]:
     earlier = [e for e in _previous_ends(trace, step) if e > begin]
     if earlier:
         begin = max(earlier)
+        ahead = float(np.clip(begin - start, 0.0, end - start).sum())
+        if ahead <= MOSTLY_AHEAD * float((end - start).sum()):
+            return begin, max(step.end_us, float(end.max()))
     elif (own := _behind_unrecorded(trace, step, start, end)) is not None:
         return own, max(step.end_us, float(end.max()))
     return min(begin, float(start.min())), max(step.end_us, float(end.max()))
 
 
+MOSTLY_AHEAD = 0.25
+"""Of a step's work, what may run beside the last of the step before: its inputs' copy, on a stream of its own."""
 QUEUED_US = 1_000.0
 """Between launch and start of work on an idle GPU: some µs. 7.3, 9.5 and 493 ms were seen where serving ran ahead."""
 FEW = 0.01
@@ -120,10 +126,15 @@ def _behind_unrecorded(trace: Trace, step: Step, start: Floats, end: Floats) -> 
 
 
 def _previous_ends(trace: Trace, step: Step) -> list[float]:
-    """When the GPU work of the step before was done; [] for the first. Two steps back it is done before that."""
+    """When the GPU work of the step before was done, for the first what belongs to no step and has no launch; []
+    where there is none. Two steps back it is done before that."""
     place = bisect_left(trace.steps, step.start_us, key=lambda s: s.start_us)
     if not place:
-        return []
+        kernels = trace.kernels
+        before = np.isnan(kernels.launch_us) & (kernels.start_us < step.end_us)
+        before[step.kernels] = False
+        ends = (kernels.start_us + np.maximum(kernels.duration_us, 0.0))[before]
+        return [float(ends.max())] if len(ends) else []
     _, end = work_intervals(trace, trace.steps[place - 1])
     return [float(end.max())] if len(end) else []
 

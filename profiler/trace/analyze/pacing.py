@@ -64,11 +64,7 @@ def stretches(trace: Trace, step: Step) -> list[tuple[float, float, float]]:
         return []
     order = inside[np.argsort(start[inside], kind="stable")]
     start, end, launch = start[order], end[order], _launches(trace)[order]
-    waits = (
-        merge_intervals(trace.syncs.start_us, trace.syncs.end_us)
-        if trace.syncs is not None
-        else (np.empty(0), np.empty(0))
-    )
+    waits = _waits(trace)
     gpu_bound = []
     begin: float | None = float(max(start[0], window[0]))
     for a, b in zip(*gaps(start, end, window), strict=True):
@@ -85,8 +81,31 @@ def stretches(trace: Trace, step: Step) -> list[tuple[float, float, float]]:
     if begin is not None and begin < window[1]:
         last = int(np.argmax(end))
         done = max(float(np.nan_to_num(launch[last], nan=begin)) + float(end[last] - start[last]), step.end_us)
+        if (waiting_since_us := _waiting(waits, float(end[last]))) is not None:  # and what the host did after that
+            done = waiting_since_us + max(0.0, step.end_us - float(end[last]))
         gpu_bound.append((begin, window[1], max(0.0, window[1] - max(done, begin))))
     return gpu_bound
+
+
+RETURN_US = 10.0
+"""From a copy's end to that of the call that waits for it."""
+BLOCKING_COPY = ("DtoH", "Pageable")
+"""In names of copies for which the call waits, also where it is cudaMemcpyAsync: to memory that is not pinned."""
+
+
+def _waits(trace: Trace) -> tuple[Floats, Floats]:
+    """When the host waits for the GPU: synchronising calls, and copies to memory that is not pinned."""
+    memory = trace.memory
+    rows = np.zeros(len(memory.start_us), np.bool_)
+    if memory.launch_us is not None:
+        blocking = [all(mark in trace.names[n] for mark in BLOCKING_COPY) for n in memory.name.tolist()]
+        rows = np.array(blocking, np.bool_) & ~np.isnan(memory.launch_us)
+    begin = memory.launch_us[rows] if memory.launch_us is not None else np.empty(0)
+    ended = memory.start_us[rows] + memory.duration_us[rows] + RETURN_US
+    if trace.syncs is not None:
+        begin, ended = np.concatenate((trace.syncs.start_us, begin)), np.concatenate((trace.syncs.end_us, ended))
+    order = np.argsort(begin, kind="stable")
+    return merge_intervals(begin[order], ended[order])
 
 
 def _launches(trace: Trace) -> Floats:

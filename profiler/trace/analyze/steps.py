@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler.trace.analyze.gpu_utilization import gpu_window, union_us
 from profiler.trace.analyze.kernel_links import nesting
@@ -160,6 +161,7 @@ def _fill(
         ]
     )
     kernel_at = np.where(np.isnan(kernels.launch_us), kernels.start_us, kernels.launch_us)
+    kernel_at[launched_before(kernels)] = -np.inf
     memory_at = np.where(np.isnan(memory_launch_us), memory.start_us, memory_launch_us)
 
     def split(at: Floats) -> list[Longs]:
@@ -180,6 +182,22 @@ def _fill(
             strict=True,
         )
     )
+
+
+def launched_before(kernels: Kernels) -> npt.NDArray[np.bool_]:
+    """Kernels of work that was asked for before the recording began: without a launch in it, before one of their stream
+    that has one. A stream runs in order, so they are no step's."""
+    unlaunched = np.isnan(kernels.launch_us)
+    before = np.zeros(len(unlaunched), np.bool_)
+    if not unlaunched.any() or unlaunched.all():
+        return before
+    lanes = np.stack((kernels.device, kernels.stream))
+    for lane in np.unique(lanes[:, unlaunched], axis=1).T:
+        own = (lanes == lane[:, None]).all(axis=0)
+        launched = kernels.start_us[own & ~unlaunched]
+        if len(launched):
+            before |= own & unlaunched & (kernels.start_us < launched.min())
+    return before
 
 
 def kernel_busy_us(trace: Trace, step: Step | None = None) -> float:

@@ -88,7 +88,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
         predicted=_predicted(header),
     )
     disagreement = external_disagreement(kernels.op, external_id, ops.external_id)
-    return replace(trace, notes=trace_notes(trace, disagreement))
+    return replace(trace, notes=trace_notes(trace, disagreement, len(launches.start_us)))
 
 
 class _Clock:

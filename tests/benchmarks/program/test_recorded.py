@@ -56,7 +56,9 @@ def test_two_traces_of_a_model_come_out_of_the_archives_into_a_record(
         packed.write(PREFILL, f"{RUN.name}.predicted.json.gz")
     record = tmp_path / "record.json"
     assert compare(tmp_path, MODELS[:2], "", record, anew=False) == 0
-    (row,) = json.loads(record.read_bytes())
+    written = json.loads(record.read_bytes())
+    assert written["device"] == "NVIDIA H200"
+    (row,) = written["rows"]
     assert row["matched"] == row["regions"]
     assert row["recorded_step_us"] == 20_000.0
     assert f"{MODELS[1].name}: not compared: not run" in capsys.readouterr().out

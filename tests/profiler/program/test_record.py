@@ -147,3 +147,10 @@ def test_the_host_waits_for_nothing_where_it_reads_no_value_of_the_gpu(how: str)
     program = recorded(lambda: (programs.NONE_READ[how], torch.randn(64, 64)))
     assert not [call.name for call in program.calls if call.waits]
     assert "aten::_local_scalar_dense" not in {call.name for call in program.calls if call.operation}
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_says_that_a_gpu_runs_it_otherwise(kind: type[nn.Module]) -> None:
+    program = recorded(lambda: (kind(16, 16), torch.randn(4, 2, 16)))
+    assert [gap.what for gap in program.gaps if "cuDNN" in gap.what]
+    assert not any(gap.ends for gap in program.gaps)

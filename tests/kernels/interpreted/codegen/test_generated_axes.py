@@ -30,6 +30,14 @@ AXES = {
     "rows and columns": "x: {d}[40, 36]\na = (x.float() + 2).sum(0)\nb = (x.float() + 2).sum(1)\nreturn a, b\n",
     "first one axis, then the other": "x: {d}[24, 36]\na = x.float().softmax(-1)\ny = a.sum(0) * 3\nreturn y, a\n",
     "outputs of two sizes": "x: {d}[24, 36]\nw: {d}[36]\ny = x * torch.sigmoid(w)\nz = w * 2\nreturn y, z\n",
+    "an odd number of neighbours": "x: {d}[3, 200, 33]\nz = x.float()\nreturn (z * 2).sum(1), z.var(1)\n",
+    "softmax over an odd number of neighbours": "x: {d}[3, 90, 33]\nreturn torch.softmax(x, 1)\n",
+    "odd neighbours with a vector": "x: {d}[2, 700, 17]\nw: {d}[17]\nv: {d}[2, 1, 17]\n"
+    "return (x.float() * w + v).mean(1)\n",
+    "a turned operand": "x: {d}[3, 40, 300].strides(12000, 1, 40)\nw: {d}[300]\nreturn F.layer_norm(x, (300,), w)\n",
+    "a turned operand of short rows": "x: {d}[2, 70, 45]\nr: {d}[2, 45, 70]\nreturn x.transpose(-2, -1) * r, r + 1\n",
+    "channels last": "x: {d}[2, 6, 5, 7].channels_last\nw: {d}[6]\nb: {d}[6]\nreturn F.group_norm(x, 3, w, b)\n",
+    "odd image": "x: {d}[3, 5, 7, 7]\ns: {d}[5]\nreturn x * s[:, None, None], x.float().mean((2, 3))\n",
     "group norm": "x: {d}[2, 6, 20]\nw: {d}[6]\nb: {d}[6]\ny = F.group_norm(x, 3, w, b)\nreturn F.silu(y)\n",
 }
 
@@ -66,6 +74,37 @@ def test_few_long_columns_are_split_and_many_are_not() -> None:
     few = generate(lower(parse("x: bf16[65536, 1024]\ny = x.sum(0)\nreturn y\n")))
     many = generate(lower(parse("x: bf16[1024, 65536]\ny = x.sum(0)\nreturn y\n")))
     assert (len(few.sources), len(many.sources)) == (2, 1)
+
+
+def test_an_odd_number_of_neighbours_is_walked_in_tiles_of_its_own() -> None:
+    """Counted through with the rows around them, Triton would read each by itself."""
+    (first, _) = generate(lower(parse("x: bf16[1048576, 33]\nreturn x.sum(0)\n"))).sources
+    assert "inner = " in first.text and "+ inner" in first.text and "% 33" not in first.text
+    (plain, _) = generate(lower(parse("x: bf16[1048576, 32]\nreturn x.sum(0)\n"))).sources
+    assert "inner" not in plain.text
+
+
+def test_a_rows_own_statistics_do_not_turn_its_walk() -> None:
+    """LayerNorm's weight and bias gradients: both tensors lie along the rows of the sum, two statistics do not."""
+    text = (
+        "x: bf16[8192, 16384].requires_grad\nw: bf16[16384].requires_grad\nb: bf16[16384].requires_grad\n"
+        "return F.layer_norm(x, (16384,), w, b)\n"
+    )
+    sums = [s for s in trained(lower(parse(text))).backward.sources if "getitem_1" in s.inputs and "w" not in s.inputs]
+    assert [s.form for s in sums] == ["loop"]
+    assert all("ROWS" in dict(constants) for s in sums for constants, _ in s.constants)
+
+
+def test_neighbours_of_a_group_stay_in_one_part() -> None:
+    parts = split.parts_of(torch.empty(32, 8, 8, 3136).permute(0, 1, 3, 2).contiguous().permute(0, 1, 3, 2), (2, 3))
+    assert parts is not None
+    assert parts.shape == (32, 8, 8, 4, 784)
+
+
+def test_steps_that_nest_are_one_number() -> None:
+    (source,) = generate(lower(parse("x: bf16[64, 256, 7, 7]\nb: bf16[256]\nreturn x * b[:, None, None]\n"))).sources
+    assert "tl.load(x_ptr + at)" in source.text
+    assert "d1 = at // 49 % 256" in source.text and "d2" not in source.text
 
 
 def test_neighbours_in_memory_are_neighbours_in_the_tile_of_a_column_sum() -> None:
