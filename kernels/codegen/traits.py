@@ -41,8 +41,11 @@ def traits_of(plan: Plan, form: str, configurations: int, parts: Sequence[Plan] 
         axes=max(len(part.plan.domain.sizes) for part in told),
         passes=_passes(plan) if form == "loop" else 1,
         strided=bool(plan.reduces and plan.strided),
-        bytes_read=sum(_bytes(o.dtype, o.shape, o.strides) for o in plan.operands.values()),
-        bytes_asked=sum(part.lanes(v) * ITEMSIZE.get(v.stored, 4) for part in told for v in part.loads),
+        bytes_read=sum(
+            min(_bytes(o.dtype, o.shape, o.strides), sum(part.asked(name) for part in told))
+            for name, o in plan.operands.items()
+        ),
+        bytes_asked=sum(part.asked() for part in told),
         bytes_written=sum(_bytes(s.dtype, s.shape, s.strides) for s in plain),
         bytes_added=sum(_added(s, told[-1]) for s in added),
         bytes_started=sum(_started(s) for s in added),
@@ -88,6 +91,11 @@ class _Part:
         dims = [d for d, _ in load.where.terms]
         along_rows, along_columns = any(d < self.first for d in dims), any(d >= self.first for d in dims)
         return (self.rows if along_rows else 1) * (self.width if along_columns else 1)
+
+    def asked(self, operand: str = "") -> int:
+        """Bytes that its lanes load, of one operand where that is named: no more of a table than there are places."""
+        loads = [v for v in self.loads if operand in ("", v.operand)]
+        return sum(self.lanes(v) * ITEMSIZE.get(v.stored, 4) for v in loads)
 
     def scanned(self) -> int:
         """Of each scan an element is joined as often as a row can be halved."""

@@ -10,7 +10,8 @@ class GeneratedTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rows, columns: that it walks over; of a product its result's, `batch` and `inner` the other sizes. axes: dimensions
     that a place is taken apart into. passes: walks over a row. strided: neighbours in memory lie along the rows.
-    bytes_read: of each tensor once; bytes_asked: of all loads, an element as often as a lane loads it; bytes_written;
+    bytes_read: of each tensor once, and no more of one than is loaded; bytes_asked: of all loads, an element as often
+    as a lane loads it; bytes_written;
     bytes_added: by atomics; bytes_started: of outputs that are copied or filled before. loads, full_loads: those that
     differ along rows and columns. broken_bytes: of loads and stores whose neighbouring elements do not lie side by
     side; placed_bytes: at places that were read. item_bytes: of the narrowest full load. arithmetic, special, heavy,
@@ -66,8 +67,8 @@ class Traffic(msgspec.Struct, frozen=True):
 
 
 class LaidOut(msgspec.Struct, frozen=True):
-    """An upstream gradient that is copied before the backward: the output that it is of does not lie in a row in memory, as
-    the gradient of whoever calls does. strides: of the copy."""
+    """An upstream gradient that is copied before the backward: the output that it is of does not lie in a row in
+    memory, as the gradient of whoever calls does. strides: of the copy."""
 
     dtype: str
     shape: tuple[int, ...]
