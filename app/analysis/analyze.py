@@ -141,7 +141,7 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         "hidden_share": hidden_share(written),
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
-    more["generated"] = GeneratedCode(tried.kernels, tried.calls) if tried.text else None
+    more["generated"] = GeneratedCode(tried.kernels, tried.calls, tried.laid_out) if tried.text else None
     taken = Taken(tried.taken, bool(tried.taken) and tried.launches == 1 and not tried.kept)
     more["taken"] = taken
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape, taken)

@@ -11,6 +11,9 @@ from app.atlas.operation_items import PROCESSOR_BYTES_US, PROCESSORS
 from kernels.codegen.traits_model import GeneratedTraits
 
 POINTWISE, REDUCTION, PRODUCT = GROUPS = ("triton pointwise", "triton reduction", "triton product")
+RANDOM_LANES, SCAN_LANES, ORDER_LANES = 110, 6, 16
+"""Multiply-adds in whose time a random number is drawn (2.3 a ns on each processor: app/estimate/rates.json), two
+elements of a scan are joined, two of an order are exchanged: the last two are guesses."""
 GROUP_OF = {"flat": POINTWISE, "tile": POINTWISE, "product": PRODUCT}
 """By a kernel's form; every other goes by rows."""
 
@@ -19,7 +22,10 @@ def generated_item(traits: GeneratedTraits) -> Item:
     """One generated kernel."""
     rows, columns = max(1, traits.rows), max(1, traits.columns)
     touching = (traits.bytes_asked + traits.bytes_written + traits.bytes_added) / max(1, traits.item_bytes)
-    lanes = traits.arithmetic + MEMORY_LANES * touching + SPECIAL_LANES * traits.special + HEAVY_LANES * traits.heavy
+    lanes = (
+        traits.arithmetic + MEMORY_LANES * touching + SPECIAL_LANES * traits.special + HEAVY_LANES * traits.heavy
+        + RANDOM_LANES * traits.drawn + SCAN_LANES * traits.scanned + ORDER_LANES * traits.ordered
+    )  # fmt: skip
     group = GROUP_OF.get(traits.form, REDUCTION)
     held = 1 << (columns - 1).bit_length()
     numbers = {
@@ -34,7 +40,8 @@ def generated_item(traits: GeneratedTraits) -> Item:
         "stores": float(traits.stores), "axes": float(traits.axes), "item bytes": float(traits.item_bytes),
         "arithmetic": log2(traits.arithmetic), "lanes": log2(lanes), "special functions": log2(traits.special),
         "heavy functions": log2(traits.heavy), "random numbers": log2(traits.drawn),
-        "reductions": float(traits.reductions), "scan": float(traits.scans), "sort": float(traits.sorts),
+        "reductions": float(traits.reductions), "places": float(traits.places), "scanned": log2(traits.scanned),
+        "ordered": log2(traits.ordered), "scan": float(traits.scans), "sort": float(traits.sorts),
         "across rows": float(traits.strided), "aligned": float(alignment(columns, 6)),
         "configurations": float(traits.configurations), f"form={traits.form}": 1.0,
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.atlas.price import Total
 from app.atlas.shipped import Launched
-from kernels.codegen.traits_model import GeneratedLaunch
+from kernels.codegen.traits_model import GeneratedLaunch, LaidOut
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.region.graph.cost_model import Cost, KernelCost
 
@@ -213,11 +213,12 @@ class FusionGap:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCode:
-    """What this project's generator writes at the heaviest binding: its kernels, and the names of the operations that
-    stay calls."""
+    """What this project's generator writes at the heaviest binding: its kernels, the names of the operations that stay
+    calls, and gradients that are copied before the backward."""
 
     launches: tuple[GeneratedLaunch, ...]
     calls: tuple[str, ...] = ()
+    laid_out: tuple[LaidOut, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,12 @@ def goes_by_kernels(facts: RegionFacts, rates: Rates = FITTED) -> bool:
     return facts.compiled_total is not None and rates.atlas and facts.compiled_total.known >= MOSTLY_KNOWN
 
 
+def goes_by_generated_kernels(facts: RegionFacts, rates: Rates = FITTED) -> bool:
+    """Whether the time of generated Triton is that of its own kernels, priced by the atlas, and not what rates say."""
+    total = facts.generated_total
+    return total is not None and rates.atlas and total.known >= MOSTLY_KNOWN
+
+
 GENERATED_WIDER = 1.2
 """Of generated kernels, as COMPILED_WIDER."""
 COMPILED_WIDER = 1.2
@@ -241,7 +247,7 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
 def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTED) -> Prediction | None:
     """Triton that is written for the region. whole: one kernel for all, by hand; else generated, a kernel a group."""
     total, shape = facts.generated_total, facts.heaviest
-    if whole or total is None or shape is None or not rates.atlas or total.known < MOSTLY_KNOWN:
+    if whole or total is None or shape is None or not goes_by_generated_kernels(facts, rates):
         # Where the compiler calls attention its kernels are not those that are generated.
         total = None
         factor = None if facts.sdpa else _over_rules(facts.compiled_total, facts, device, "default", rates)

@@ -32,7 +32,7 @@ from kernels.codegen.graph.prepare import apart, prepare
 from kernels.codegen.graph.products import prologue
 from kernels.codegen.graph.segment_forms import with_segments
 from kernels.codegen.graph.split import split
-from kernels.codegen.index import Unsupported
+from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base, is_fill
 from kernels.codegen.pieces import Piece, Pieces, node_names
 from kernels.codegen.plan import is_view
@@ -41,7 +41,7 @@ from kernels.codegen.seeds import draw_seed
 from kernels.codegen.segment_plan import in_front
 from kernels.codegen.text import source as files
 from kernels.codegen.text.source import Source
-from kernels.codegen.traits_model import GeneratedLaunch, GeneratedTraits, Traffic
+from kernels.codegen.traits_model import GeneratedLaunch, GeneratedTraits, LaidOut, Traffic
 from profiler.region.graph import fusion
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph
@@ -357,7 +357,7 @@ class Attempt:
 
     launches, bytes_written: of the generated kernels alone, without the calls that stayed. bytes_between: that one of
     them reads and another has written. kept: calls; calls: their names in the graph. taken: operations that they
-    compute where torch.compile makes one. kernels: what is launched.
+    compute where torch.compile makes one. kernels: what is launched; laid_out: gradients that are copied between.
     """
 
     text: str
@@ -369,6 +369,7 @@ class Attempt:
     taken: frozenset[str] = frozenset()
     calls: tuple[str, ...] = ()
     kernels: tuple[GeneratedLaunch, ...] = ()
+    laid_out: tuple[LaidOut, ...] = ()
 
 
 def attempt(graph: Graph) -> Attempt:
@@ -386,8 +387,22 @@ def attempt(graph: Graph) -> Attempt:
     written = sum(size for _, size in stored)
     return Attempt(
         result.text, "", len(result.sources), written, between, result.kept, operations, result.calls,
-        tuple(_launch(s, s.traits) for s in result.sources if s.traits is not None),
+        tuple(_launch(s, s.traits) for s in result.sources if s.traits is not None), _copied_gradients(graph, result),
     )  # fmt: skip
+
+
+def _copied_gradients(graph: Graph, result: Generated | Trained) -> tuple[LaidOut, ...]:
+    """Those that do not come in as the kernels were written for."""
+    if isinstance(result, Generated):
+        return ()
+    given = [t for _, t in graph.inputs[len(result.requires_grad) :]]
+    pairs = zip(given, result.upstream, strict=True)
+    return tuple(LaidOut(t.dtype, t.shape, strides) for t, strides in pairs if not _is_contiguous(t.shape, strides))
+
+
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    wanted = contiguous_strides(shape)
+    return all(n == 1 or one == other for n, one, other in zip(shape, strides, wanted, strict=True))
 
 
 def _launch(source: Source, traits: GeneratedTraits) -> GeneratedLaunch:

@@ -10,12 +10,14 @@ class GeneratedTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rows, columns: that it walks over; of a product its result's, `batch` and `inner` the other sizes. axes: dimensions
     that a place is taken apart into. passes: walks over a row. strided: neighbours in memory lie along the rows.
-    bytes_read: of each tensor once; bytes_asked: of all loads, each element as often as it is loaded; bytes_written;
+    bytes_read: of each tensor once, and no more of one than is loaded; bytes_asked: of all loads, an element as often
+    as a lane loads it; bytes_written;
     bytes_added: by atomics; bytes_started: of outputs that are copied or filled before. loads, full_loads: those that
     differ along rows and columns. broken_bytes: of loads and stores whose neighbouring elements do not lie side by
     side; placed_bytes: at places that were read. item_bytes: of the narrowest full load. arithmetic, special, heavy,
     drawn: executions of operations, of special functions, of those that take tens of instructions, of random numbers.
-    reductions, scans, sorts: of them. configurations: that it is tuned over. flops, dtype: of a product.
+    reductions, scans, sorts: of them; places: reductions that give one. scanned, ordered: executions of a scan's
+    joining and of an order's exchange. configurations: that it is tuned over. flops, dtype: of a product.
     """
 
     form: str
@@ -42,6 +44,9 @@ class GeneratedTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reductions: int = 0
     scans: int = 0
     sorts: int = 0
+    places: int = 0
+    scanned: int = 0
+    ordered: int = 0
     configurations: int = 1
     batch: int = 1
     inner: int = 0
@@ -59,6 +64,15 @@ class Traffic(msgspec.Struct, frozen=True):
 
     storage: str
     bytes: int
+
+
+class LaidOut(msgspec.Struct, frozen=True):
+    """An upstream gradient that is copied before the backward: the output that it is of does not lie in a row in
+    memory, as the gradient of whoever calls does. strides: of the copy."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 class GeneratedLaunch(msgspec.Struct, frozen=True):

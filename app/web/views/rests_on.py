@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypedDict
 
-from app.estimate.basis import ALIKE
+from app.estimate.basis import ALIKE, MOST_PARTS
 from app.objects.basis import PredictedPart
 from app.objects.region import RegionBody
 
 TITLES = (
     ("eager", "Operation by operation, as eager PyTorch runs it", "Operation"),
     ("compile", "Kernel by kernel, as Inductor makes them for torch.compile", "Kernel"),
+    ("triton", "Kernel by kernel, as they are generated in Triton", "Kernel"),
 )
 """Way, caption of its table, heading of its first column."""
 
@@ -52,8 +54,13 @@ def rests_on_section(region: RegionBody) -> RestsOnSection | None:
             if part["way"] == way
         ]
         if rows:
-            ways.append({"title": title, "what": what, "rows": rows, "cut": len(rows) < launched[way]})
+            ways.append({"title": title, "what": what, "rows": rows, "cut": _is_cut(way, len(rows), launched)})
     return {"ways": ways, "near": ALIKE}
+
+
+def _is_cut(way: str, shown: int, launched: Mapping[str, int]) -> bool:
+    """Whether there may be more than these. Of generated kernels nobody tells how many there are."""
+    return shown < launched[way] if way in launched else shown == MOST_PARTS
 
 
 def _kernels(region: RegionBody) -> int:

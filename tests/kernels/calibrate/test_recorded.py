@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import kernels.calibrate
 from kernels.calibrate import matrix_programs, memory_programs, model_programs
 from kernels.calibrate.points import Point, read_recording
-from kernels.calibrate.programs import ALL, FUSED, draw
+from kernels.calibrate.programs import ALL, FUSED, KINDS, draw
+from kernels.codegen.traits_model import GeneratedTraits
 from profiler.hardware import DEVICES
 from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE
@@ -18,7 +20,7 @@ from profiler.region.model import ITEMSIZE
 FOLDER = Path(kernels.calibrate.__file__).parent / "recorded"
 FIRST = {*memory_programs.FAMILIES, *matrix_programs.FAMILIES, *FUSED}
 """Families that every recording has; the others came later."""
-RECORDINGS = {"h100": ("NVIDIA H100 80GB HBM3", 7700), "h200": ("NVIDIA H200", 10_100)}
+RECORDINGS = {"h100": ("NVIDIA H100 80GB HBM3", 7700), "h200": ("NVIDIA H200", 12_500)}
 
 
 @pytest.fixture(scope="module", params=sorted(RECORDINGS))
@@ -36,7 +38,8 @@ def test_each_point_is_the_program_of_its_number(recorded: tuple[str, list[Point
     """A generator that changes makes points of before into points of programs that nobody can draw again."""
     _, points = recorded
     assert [p["number"] for p in points[::7] if p["text"] != draw(p["family"], p["number"])] == []
-    assert FIRST <= {p["family"] for p in points} <= {*ALL, *model_programs.FAMILIES}
+    known = {family for shares in KINDS.values() for family in shares}
+    assert FIRST <= {p["family"] for p in points} <= {*ALL, *model_programs.FAMILIES, *known}
 
 
 def test_no_time_is_below_what_memory_allows(recorded: tuple[str, list[Point]]) -> None:
@@ -75,3 +78,16 @@ def test_compiled_programs_have_their_kernels_with_times(recorded: tuple[str, li
     assert all("@triton.jit" in k["source"] for k in timed)
     assert sum(bool(k["times_us"]) for p in fused for k in p["kernels"]) > 0.95 * sum(len(p["kernels"]) for p in fused)
     assert Counter(p["mode"] for p in fused) == {"compile": len(fused)}
+
+
+def test_traits_of_generated_kernels_are_those_that_prices_read(recorded: tuple[str, list[Point]]) -> None:
+    """Of the H200, where they were measured; each launch has its own times, and takes no less than its bytes do."""
+    name, points = recorded
+    kernels = [k for p in points if p["mode"] == "generated" for k in p["generated"]]
+    assert len(kernels) > (2700 if name == "h200" else -1)
+    device = next(d for d in DEVICES if name in d.matches)
+    for kernel in kernels:
+        traits = msgspec.convert(kernel["traits"], GeneratedTraits)
+        assert kernel["warm_us"] > 0 and kernel["cold_us"] > 0
+        if traits.bytes_read > 4 * device.l2_bytes and not traits.placed_bytes:
+            assert kernel["cold_us"] > 0.9e6 * traits.bytes_read / device.memory_rate, kernel

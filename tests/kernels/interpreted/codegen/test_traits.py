@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernels.calibrate.kernel_bench import _launched
-from kernels.codegen.generated import generate, made
-from kernels.codegen.traits_model import GeneratedTraits
+from kernels.codegen.generated import attempt, generate, made
+from kernels.codegen.traits_model import GeneratedTraits, LaidOut
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 
@@ -22,7 +22,11 @@ def test_an_added_row_is_read_once_for_all_rows() -> None:
     (one,) = traits("x: f32[64, 256]\nw: f32[256]\nreturn relu(x + w)")
     assert (one.rows, one.columns, one.form) == (64, 256, "tile")
     assert (one.bytes_read, one.bytes_written, one.bytes_moved) == (66_560, 65_536, 132_096)
-    assert one.bytes_asked == 66_560 and (one.loads, one.full_loads, one.stores) == (2, 1, 1)
+    assert (
+        one.bytes_asked == 66_560
+        and one.ordered == one.scanned == one.places == 0
+        and (one.loads, one.full_loads, one.stores) == (2, 1, 1)
+    )
     assert one.broken_bytes == 0 and one.item_bytes == 4 and not one.special
 
 
@@ -48,7 +52,33 @@ def test_a_transposed_input_does_not_lie_in_a_row() -> None:
 def test_additions_to_places_count_what_is_copied_before() -> None:
     (one,) = traits("t: f32[100, 64]\ni: i64[500].below(100)\nx: f32[500, 64]\nreturn t.index_add(0, i, relu(x))")
     assert one.bytes_added == 4 * 500 * 64 and one.bytes_started == 2 * 4 * 100 * 64
-    assert one.placed_bytes == 0 and one.bytes_read == 4 * 500 * 64 + 8 * 500 + 4 * 100 * 64
+    assert one.placed_bytes == 0 and one.bytes_read == 4 * 500 * 64 + 8 * 500, "the table is counted as copied"
+
+
+def test_of_a_table_no_more_is_read_than_is_loaded() -> None:
+    (one,) = traits("t: f32[100000, 64]\ni: i64[500].below(100000)\nreturn relu(t[i])")
+    assert one.bytes_read == 4 * 500 * 64 + 8 * 500 and one.placed_bytes == 4 * 500 * 64
+
+
+def test_a_lane_loads_what_differs_along_some_of_its_rows_dimensions() -> None:
+    """x is read by each lane again: its memory is small, and its loads are as many as the result has elements."""
+    (one,) = traits("x: f32[64, 1, 8]\ny: f32[1, 32, 8]\nreturn (x * y).sum(-1)")
+    assert one.bytes_read == 4 * (64 * 8 + 32 * 8) and one.bytes_asked == 2 * 4 * 64 * 32 * 8
+
+
+def test_scans_orders_and_places_tell_their_steps() -> None:
+    (scan,) = traits("x: f32[64, 256]\nreturn x.logcumsumexp(-1)")
+    assert scan.scanned == 64 * 256 * 8 and scan.special >= scan.scanned
+    (order,) = traits("x: f32[64, 256]\nreturn relu(x).sort(-1)[0]")
+    assert order.sorts == 1 and order.ordered == 64 * 256 * 8 * 9 // 2
+    (place,) = traits("x: f32[64, 256]\nreturn x.argmax(-1)")
+    assert place.places == 1
+
+
+def test_a_gradient_of_an_output_that_lies_otherwise_is_copied() -> None:
+    text = "x: f32[8, 16].requires_grad\ny = (x * 2.0).t()\nreturn y"
+    plain = attempt(lower(parse(text.replace(".t()", "")))).laid_out
+    assert plain == () and attempt(lower(parse(text))).laid_out == (LaidOut("f32", (16, 8), (1, 16)),)
 
 
 def test_a_product_has_its_sizes_and_work() -> None:
