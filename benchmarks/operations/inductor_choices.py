@@ -123,12 +123,33 @@ def of_program(bench: Bench, item: CorpusProgram) -> Json:
 def row(answer: Json) -> str:
     """default 63.9 120.1 64.7, off 49.9 49.2; max-autotune 20.6, off 16.6 µs."""
     parts = []
-    for mode in ("default", "max-autotune-no-cudagraphs"):
+    for mode in MODES:
         for inplace in (True, False):
-            of = [r["cold_us"] for r in answer["runs"] if r["mode"] == mode and r["inplace_buffers"] == inplace]
-            if of:
-                parts.append(f"{mode if inplace else 'off'} {' '.join(f'{us:.1f}' for us in of)}")
+            times = times_us(answer, mode, inplace)
+            parts += [f"{(mode or 'default') if inplace else 'off'} {times}"] if times else []
     return f"{answer['program']:<26} {', '.join(parts)} µs"
+
+
+def times_us(answer: Json, mode: str | None, inplace: bool) -> str:
+    """What the program took in each compilation of the kind, in their order."""
+    of = [r["cold_us"] for r in answer["runs"] if r["mode"] == (mode or "default") and r["inplace_buffers"] == inplace]
+    return ", ".join(f"{us:.1f}" for us in of)
+
+
+def table(told: Json) -> list[str]:
+    """Of the programs in which a kernel that writes over its input has a choice, as docs/oracle.md has them."""
+    lines = [
+        "| program | timed at, µs | default takes, µs | inplace_buffers off | max-autotune | off |",
+        "|-|-|-|-|-|-|",
+    ]
+    for answer in told["programs"]:
+        choice = next((c for c in answer["runs"][0]["choices"] if c["written_over"]), None)
+        if choice is None:
+            continue
+        timed = ", ".join(f"{name.split(',')[0]}: {us:.0f}" for name, us in choice["timed_us"].items())
+        figures = [times_us(answer, mode, inplace) for mode in MODES for inplace in (True, False)]
+        lines.append(f"| {answer['program']} | {timed} | {' | '.join(figures)} |")
+    return lines
 
 
 def measure(seconds: float, save: Callable[[Json], None]) -> None:
@@ -159,11 +180,15 @@ def _save(path: Path, told: Json) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """2 without a GPU."""
+    """2 where a GPU is needed and there is none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--out", type=Path, default=Path("inductor-choices.json"))
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print the table of such a file; measures nothing")
     asked = parser.parse_args(arguments)
+    if asked.table:
+        print("\n".join(table(json.loads(asked.table.read_text()))))
+        return 0
     if not torch.cuda.is_available():
         print("this needs a GPU", file=sys.stderr)
         return 2
