@@ -38,10 +38,14 @@ class MeasuredPoint:
     time_us: float
 
 
+CHOSEN_BY_CHANCE = "configuration chosen by chance"
+"""Of a kernel whose configurations Inductor compares at its host's pace (docs/oracle.md)."""
+
+
 def reasons(item: Item) -> tuple[str, ...]:
     """What sets its time besides bytes and FLOPs: sizes, strides, order, few rows."""
     if item.group in INDUCTORS:
-        return (*_of_kernel(item.numbers), *(["configuration chosen by chance"] if BY_CHANCE in item.group else []))
+        return (*_of_kernel(item.numbers), *([CHOSEN_BY_CHANCE] if BY_CHANCE in item.group else []))
     if item.group in generated_items.GROUPS:
         return tuple(_of_generated(item.numbers))
     kind = item.group.partition(" ")[2]

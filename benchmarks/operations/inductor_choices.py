@@ -4,8 +4,8 @@ python -m benchmarks.operations.inductor_choices [--seconds 120] [--out FILE]
 
 Its benchmark copies what a kernel writes over, in each call, between the two events: a kernel that is shorter than the
 host takes for that is timed at the host's pace. Programs of the corpus's fit and development thirds are compiled
-several times, as they are and with `inplace_buffers` off, where no kernel writes over its input; what each configuration was
-timed at, which one was chosen, and what the program then takes are printed, and kept in the file.
+several times, as they are and with `inplace_buffers` off, where no kernel writes over its input; what each
+configuration was timed at, which one was chosen, and what the program then takes are printed, and kept in the file.
 """
 
 from __future__ import annotations

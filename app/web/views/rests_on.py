@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
+from app.atlas.describe import CHOSEN_BY_CHANCE
 from app.estimate.basis import ALIKE, MOST_PARTS
 from app.objects.basis import PredictedPart
 from app.objects.region import RegionBody
@@ -33,10 +34,12 @@ class ExplainedWay(TypedDict):
 
 
 class RestsOnSection(TypedDict):
-    """Context of partials/region/rests_on.html. near: correlation from which on a measured program is near."""
+    """Context of partials/region/rests_on.html. near: correlation from which on a measured program is near. chance: a
+    kernel of Inductor's may come out slower than it need be, and what ends that."""
 
     ways: list[ExplainedWay]
     near: float
+    chance: str | None
 
 
 def rests_on_section(region: RegionBody) -> RestsOnSection | None:
@@ -55,7 +58,12 @@ def rests_on_section(region: RegionBody) -> RestsOnSection | None:
         ]
         if rows:
             ways.append({"title": title, "what": what, "rows": rows, "cut": _is_cut(way, len(rows), launched)})
-    return {"ways": ways, "near": ALIKE}
+    by_chance = any(CHOSEN_BY_CHANCE in part["because"] for part in rests["parts"] if part["way"] == "compile")
+    return {"ways": ways, "near": ALIKE, "chance": COMPARED_FAIRLY if by_chance else None}
+
+
+COMPARED_FAIRLY = 'torch.compile(region, options={"inplace_buffers": False})'
+"""The call under which no kernel writes over its input: configurations are compared by their own times."""
 
 
 def _is_cut(way: str, shown: int, launched: Mapping[str, int]) -> bool:
