@@ -65,8 +65,8 @@ def steps_table(records: list[dict[str, Any]]) -> str:
         share = sum(r["matched"] for r in unread) / sum(r["regions"] for r in unread)
         parts += [
             f"{len(rows)} models on one {record['device']}, {record['date']} ({_versions(record)}), each predicted "
-            "from its code and recorded by `tritonworthy.capture` (`python -m benchmarks.program.recorded`). A region is "
-            "the same where name, kind, text (operations, shapes, types, layouts) and calls are: "
+            "from its code and recorded by `tritonworthy.capture` (`python -m benchmarks.program.recorded`). A region "
+            "is the same where name, kind, text (operations, shapes, types, layouts) and calls are: "
             f"{matched} of {regions} recorded regions are in the predicted trace too ({matched / regions:.0%}), "
             f"{share:.0%} in the {len(unread)} models that nobody looked at before the recorder was done (unread). "
             f"The predicted step is within {NEAR:.0%} of the measured one, without a profiler, in {len(near)} of "
@@ -100,9 +100,9 @@ def cost_table(records: list[dict[str, Any]]) -> str:
         after = median(r["overhead"]["around_us"] / r["overhead"]["bare_us"] for r in rows)
         parts += [
             f"Of {len(rows)} models on one {record['device']}, {record['date']} ({_versions(record)}), medians of 20 "
-            f"steps that are waited for: behind the recording a step in the context takes {after:.3f} times one without "
-            "(median of the models). Recorded steps are the capture's own times. Writing is all that `step()` takes "
-            "together: starting and ending the profiler and writing the files.",
+            "steps that are waited for: behind the recording a step in the context takes "
+            f"{after:.3f} times one without (median of the models). Recorded steps are the capture's own times. "
+            "Writing is all that `step()` takes together: starting and ending the profiler and writing the files.",
             "",
             "| model | step without, ms | behind the recording | recorded | with stacks | writing, s |",
             "|-|-:|-:|-:|-:|-:|",

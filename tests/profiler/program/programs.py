@@ -210,3 +210,56 @@ class Hostile:
 
 def hostile() -> Any:
     return Hostile()
+
+
+class Pads(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(nn.functional.pad(x, (0, 0, 0, 0)))
+
+
+def pads_nothing() -> tuple[nn.Module, torch.Tensor]:
+    return Pads(), torch.randn(64, 64)
+
+
+class Attends(nn.Module):
+    def __init__(self, is_causal: bool) -> None:
+        super().__init__()
+        self.is_causal = is_causal
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=self.is_causal)
+
+
+def causal() -> tuple[nn.Module, torch.Tensor]:
+    return Attends(is_causal=True), torch.randn(4, 16, 2048, 128)
+
+
+def to_all() -> tuple[nn.Module, torch.Tensor]:
+    return Attends(is_causal=False), torch.randn(4, 16, 2048, 128)
+
+
+class Joins(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return torch.cat([torch.empty(0, device=x.device, requires_grad=True), y], dim=-1)
+
+
+def joins_nothing() -> tuple[nn.Module, torch.Tensor]:
+    return Joins(), torch.randn(32, 64)
+
+
+class Sets(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, 0] = 1
+        x[2:, ..., -3:] = 0.5
+        x[x > 0] = 2.0
+        return x
+
+
+def sets_numbers() -> tuple[nn.Module, torch.Tensor]:
+    return Sets(), torch.randn(32, 64)

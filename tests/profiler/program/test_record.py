@@ -154,3 +154,21 @@ def test_a_recurrent_layer_says_that_a_gpu_runs_it_otherwise(kind: type[nn.Modul
     program = recorded(lambda: (kind(16, 16), torch.randn(4, 2, 16)))
     assert [gap.what for gap in program.gaps if "cuDNN" in gap.what]
     assert not any(gap.ends for gap in program.gaps)
+
+
+def test_padding_with_nothing_is_a_copy() -> None:
+    program = recorded(programs.pads_nothing)
+    names = [c.name for c in program.calls]
+    assert names[names.index("aten::pad") :][:3] == ["aten::pad", "aten::constant_pad_nd", "aten::clone"]
+    (padded,) = (c for c in program.calls if c.name == "aten::constant_pad_nd")
+    assert padded.operation is None
+
+
+def test_a_number_of_the_hosts_is_filled_in_and_no_tensor_is_made_of_it() -> None:
+    program = recorded(programs.sets_numbers)
+    names = [c.name for c in program.calls]
+    assert names.count("aten::fill_") == 2
+    (first, _) = (c.operation for c in program.calls if c.name == "aten::fill_")
+    assert first is not None
+    assert first.writes[0].shape == (32,)
+    assert not any(gap.ends for gap in program.gaps)
