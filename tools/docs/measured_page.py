@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.records.launched_record import lines as launched
+from tools.records.launched_record import row_lines
 from tools.records.step_record import lines as steps
 
 Json = dict[str, Any]
@@ -33,7 +35,7 @@ def page() -> str:
     """The whole document."""
     parts = [HEAD, *verdicts(load("verdicts")), *repeatability(load("validations")), *in_place(load("steps")),
              *applied(load("applied")), *landscapes(load("landscapes")), *chains(load("chains")),
-             *kits(load("kits"))]  # fmt: skip
+             *kits(load("kits")), *launched(load("launched")), *row_lines(load("rows"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
