@@ -11,6 +11,8 @@ from typing import Any, cast
 from app.objects.trace import TraceBody
 from app.trace_report import profiler_cost
 from app.trace_report.step_model import step_of
+from tools.records.launched_record import lines as launched
+from tools.records.launched_record import row_lines
 from tools.records.step_record import lines as steps
 
 Json = dict[str, Any]
@@ -36,7 +38,7 @@ def page() -> str:
     """The whole document."""
     parts = [HEAD, *verdicts(load("verdicts")), *repeatability(load("validations")), *in_place(load("steps")),
              *applied(load("applied")), *landscapes(load("landscapes")), *chains(load("chains")),
-             *kits(load("kits"))]  # fmt: skip
+             *kits(load("kits")), *launched(load("launched")), *row_lines(load("rows"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
