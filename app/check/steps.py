@@ -150,7 +150,7 @@ def _step_option(assertion: Assertion, subject: Subject, baseline: Subject | Non
         yield _unknown(assertion, subject, reason)
         return
     before = None if baseline is None else {a["id"] for a in baseline.body.get("actions") or ()}
-    step_us = subject.body.get("step_time_us")
+    step_us = subject.body.get("unprofiled_us") or subject.body.get("step_time_us")
     for option in subject.body.get("actions") or ():
         new = None if before is None else option["id"] not in before
         whole = option["scope"] == "step" and not option["instead_of"]

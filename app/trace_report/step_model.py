@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Literal
 
 from app.estimate.rates import FITTED
 from app.objects.region import Region, RegionBody
@@ -180,12 +180,12 @@ def _unprofiled(step: Step, slows: float) -> Step:
     needs = (kernels + parts["idle_launch_us"]) / slows
     waiting = max(0.0, needs - kernels)
     sooner = parts["idle_launch_us"] - waiting
-    changed = {
+    changed: StepParts = {
         **parts, "wall_us": parts["wall_us"] - sooner, "idle_launch_us": waiting, "idle_us": parts["idle_us"] - sooner,
     }  # fmt: skip
-    changed["idle_share"] = changed["idle_us"] / changed["wall_us"]
+    changed["idle_share"] = (parts["idle_us"] - sooner) / (parts["wall_us"] - sooner)
     lead = pace["gpu_us"] - (pace["gpu_us"] - pace["lead_us"]) / slows
-    return replace(step, parts=cast("StepParts", changed), pace={**pace, "lead_us": lead}, host_us=needs,
+    return replace(step, parts=changed, pace={**pace, "lead_us": lead}, host_us=needs,
                    recorded_us=parts["wall_us"])  # fmt: skip
 
 
@@ -254,10 +254,10 @@ def _what_is_left(
                 of_its_own.setdefault(place, share.at(end))
             else:
                 of_all.setdefault(place, []).append(share.at(end))
-    left = {place: together(shares) for place, shares in of_all.items()}
-    return left | {
-        place: min(share, left.get(place, share)) if end != "low" else share for place, share in of_its_own.items()
-    }
+    shares = {place: together(of_place) for place, of_place in of_all.items()}
+    for place, own_share in of_its_own.items():  # at the end that saves least its own counts, whatever others promise
+        shares[place] = own_share if end == "low" else min(own_share, shares.get(place, own_share))
+    return shares
 
 
 def _alone(region: AnyRegion) -> float:

@@ -280,8 +280,8 @@ def show(answer: Json) -> None:
         step = answer["predicted_us"] if what == "+".join(answer["followed"]) else None
         said = f"predicted {step['mid']:.0f} us ({step['low']:.0f} to {step['high']:.0f}), " if step else ""
         off = f", off by {step['mid'] / told['wall_us'] - 1:+.0%}" if step and "wall_us" in told else ""
-        found = told.get("why") or f"found {told['wall_us']:.0f}"
-        print(f"  {what:32} {said}{found}{off}", flush=True)
+        timed = told.get("why") or f"found {told['wall_us']:.0f}"
+        print(f"  {what:32} {said}{timed}{off}", flush=True)
 
 
 def main() -> int:

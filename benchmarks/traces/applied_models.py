@@ -252,13 +252,13 @@ def whisper(small: bool, device: str) -> Made:
     )  # fmt: skip
     model = WhisperForConditionalGeneration(config).to(device)
     many = 2 if small else 16
-    heard = torch.randn(many, config.num_mel_bins, 2 * config.max_source_positions, device=device)
+    received = torch.randn(many, config.num_mel_bins, 2 * config.max_source_positions, device=device)
     labels = torch.randint(2, 50000, (many, 16 if small else 128), device=device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
 
     def loss(called: nn.Module) -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16):
-            made: torch.Tensor = called(input_features=heard, labels=labels, use_cache=False).loss
+            made: torch.Tensor = called(input_features=received, labels=labels, use_cache=False).loss
         return made
 
     return trained(model, optimizer, loss)
@@ -391,8 +391,8 @@ class GraphLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
         """x: [N, D]; edges: [2, E], from and to."""
-        heard = self.message(torch.cat([x[edges[0]], x[edges[1]]], 1))
-        summed = torch.zeros_like(x).index_add(0, edges[1], heard)
+        received = self.message(torch.cat([x[edges[0]], x[edges[1]]], 1))
+        summed = torch.zeros_like(x).index_add(0, edges[1], received)
         made: torch.Tensor = x + torch.relu(self.norm(self.update(torch.cat([x, summed], 1))))
         return made
 

@@ -103,8 +103,9 @@ def page(record: Json) -> str:
     told = (
         f"Of {total} pieces of advice: {words}. The same reading gave first "
         f"{first['right']} right, {first['debatable']} debatable and {first['wrong']} wrong; both are in-sample: the "
-        f"expectations were read while the advice was mended, and {first['judged_again']} pieces that changed after it "
-        "were judged again."
+        f"expectations were read while the advice was mended, and {first['judged_again']} times a piece that changed "
+        "was judged again. What a reader expected is of the step as it was recorded; what the advice saves is of the "
+        "step without the profiler ([measured](measured.md#what-the-profiler-takes)), and was judged so."
     )
     head = HEAD.format(largest=LARGEST, date=record["date"], counts=told)
     return "\n".join(

@@ -11,7 +11,8 @@ from app.objects.trace import Action, Trace, TraceBody
 
 @dataclass(frozen=True, slots=True)
 class OwnAction:
-    """The action with a predicted time that is the advice on a region. step_us: the step's time now."""
+    """The action with a predicted time that is the advice on a region. step_us: the step's time now, without the
+    profiler that recorded it."""
 
     action: Action
     key: str
@@ -46,7 +47,7 @@ def own_action(trace: Trace | TraceBody, key: str | None, advice: Advice | None)
 
     What is done to the whole step is no region's own, whatever regions it takes in.
     """
-    step_us = trace.get("step_time_us")
+    step_us = trace.get("unprofiled_us") or trace.get("step_time_us")
     if not key or not advice or not step_us:
         return None
     for action in trace.get("actions") or ():

@@ -170,7 +170,9 @@ def test_page_shell_and_json_say_the_same() -> None:
     mid = answer["gain"]["all"]["step_time_us"]["mid"]
     assert f"{mid / 1e3:.1f} ms" in page
     assert f"estimated after this change: {mid / 1e3:.2f} ms a step" in trace_text(answer)
-    assert "not known: idle time waiting for launches" in trace_text(answer)
+    now = f"{answer['unprofiled_us'] / 1e3:.2f}"
+    assert f"estimated to take {now} of the recorded" in trace_text(answer)
+    assert "ms without the profiler)" in page
 
 
 def test_without_shapes_no_time_is_predicted_and_the_page_says_why() -> None:

@@ -108,3 +108,24 @@ def test_an_error_survives_the_way_out_of_a_child_process() -> None:
         "Copy it again.",
         "The file is empty.",
     )
+
+
+def test_a_sample_of_a_trace_is_told_by_the_numbers_that_are_missing(tmp_path: Path) -> None:
+    assert "99% are missing" in notes_of("hta_sampled_rank0.json.gz")["sampled"].message
+    for name in ("hta_mi250_minitoy.json.gz", "tl_xdit_sd35_graph.json.gz", "llama_train_bf16_eager.json.gz"):
+        assert "sampled" not in notes_of(name)
+
+    def numbered(step: int) -> tuple[Note, ...]:
+        events = [{**op("aten::mm", 10.0 * i, 5), "args": {"External id": 1 + step * i}} for i in range(300)]
+        path = written(tmp_path, json.dumps([*events, launch(1, 1), kernel(5, 5, 1)]))
+        return read_trace(path).notes
+
+    assert "sampled" in {n.code for n in numbered(3)}
+    assert "sampled" not in {n.code for n in numbered(1)}
+
+
+def test_a_trace_without_kernels_says_what_it_has_instead() -> None:
+    counters = notes_of("hta_cupti_profiler.json.gz")["no-kernels"]
+    assert "profiler_metrics" in counters.message and "profiler_metrics" in counters.remedy
+    on_cpu = notes_of("hta_cpu_only.json.gz")["no-kernels"].message
+    assert "gloo:all_reduce 10 times" in on_cpu and "no GPU is named" in on_cpu

@@ -103,3 +103,60 @@ def test_nothing_is_promised_where_the_flag_changes_nothing(name: str, more: Jso
 
 def test_convolutions_are_not_promised_tf32_which_they_have() -> None:
     assert options(made("convolution")) == ["bf16"]
+
+
+def test_the_gradients_products_of_a_region_get_the_precision_too() -> None:
+    found = made("mm")
+    parts = [{**found["regions"][0]["rests_on"]["parts"][0], "name": name} for name in ("mm", "mm_1", "mm_2")]
+    found["regions"][0]["rests_on"] = {"parts": parts}
+    step = step_of(found)  # type: ignore[arg-type]
+    assert step is not None
+    change = precisions(step, h100())[0].change
+    assert change is not None
+    assert step_us(step, [change])[1] == pytest.approx(law_us(LAWS["tf32"][0], 1000.0, h100(), "tf32"))
+
+
+SGEMM, SCUDNN = "volta_sgemm_128x64_nn", "volta_scudnn_128x64_relu_interior_nn_v1"
+
+
+def by_names(*names: str) -> Any:
+    found = trace([region("a", 1000.0, "skip", None, text=None, kernel_names=list(names))])
+    step = step_of(found)  # type: ignore[arg-type]
+    rows = [{"name": n, "label": n, "kind": "", "time_us": 800.0, "calls_per_step": 1.0, "regions": [0]} for n in names]
+    return step, rows
+
+
+def device_of(name: str) -> Device:
+    device = find_device(name)
+    assert device is not None
+    return device
+
+
+def test_products_without_shapes_are_known_by_their_kernels_names() -> None:
+    step, rows = by_names(SGEMM)
+    tf32, _ = precisions(step, h100(), rows)
+    assert tf32.change is not None and 0.2 < tf32.change.time[0].mid < 0.5  # of 1,000 µs 200 are no product
+    assert precisions(*by_names("ampere_bf16_s16816gemm_bf16_128x64_nn")[:1], h100(), rows[:0]) == []
+
+
+@pytest.mark.parametrize("name", ["NVIDIA V100", "NVIDIA GeForce RTX 2080 Ti"])
+@pytest.mark.parametrize("kernel", [SGEMM, SCUDNN])
+def test_a_gpu_before_ampere_is_told_f16_and_no_other_precision(name: str, kernel: str) -> None:
+    step, rows = by_names(kernel)
+    (half,) = precisions(step, device_of(name), rows, trained=True)
+    assert (half.id, half.counted) == ("fp16", False)
+    assert "GradScaler" in half.call
+    (served,) = precisions(step, device_of(name), rows)
+    assert "GradScaler" not in served.call
+
+
+def test_what_runs_between_convolutions_takes_their_type() -> None:
+    found = made("convolution")
+    parts = found["regions"][0]["rests_on"]["parts"]
+    found["regions"][0]["rests_on"] = {"parts": [*parts, {**parts[0], "name": "native_batch_norm"}]}
+    step = step_of(found)  # type: ignore[arg-type]
+    assert step is not None
+    (bf16,) = precisions(step, h100())
+    assert bf16.change is not None
+    left = bf16.change.time[0]
+    assert left.mid == pytest.approx((FROM_TF32 + precision.FOLLOWS) / 2)

@@ -89,14 +89,16 @@ def test_what_the_actions_promise_adds_up_to_what_all_of_them_save(name: str) ->
         return
     saved = gain["all"]["saved_us"]["mid"] if gain["all"] else 0.0
     assert promised == pytest.approx(saved, rel=0.01, abs=0.01)
-    wall = answer["step_parts"]["wall_us"]
-    known = [a for a in actions if a["saves_us"]]
-    order = [a["saves_us"]["mid"] / (2 if a["evidence"]["kind"] == "bound" and not a["call"] else 1) for a in known]
-    assert order == sorted(order, reverse=True)
+    wall = answer["unprofiled_us"] or answer["step_parts"]["wall_us"]
+    followed = [a for a in actions if a["adds_us"] is not None]
+    if followed:
+        most = max(a["saves_us"]["mid"] for a in followed)
+        assert followed[0]["saves_us"]["mid"] >= 0.9 * most - 1e-6, (
+            "what saves most, or as much for less to do, is first"
+        )
     named = {a["instead_of"] for a in actions}
     adding = [a for a in actions if a["region"] and a["adds_us"] is not None and a["id"] not in named]
     assert all(a["adds_us"] >= WORTH * wall for a in adding), "what adds next to nothing is nothing to do"
-    wall = answer["step_parts"]["wall_us"]
     keys = {r["key"] for r in answer["regions"]}
     for action in actions:
         assert set(action["regions"]) <= keys
@@ -224,3 +226,31 @@ def test_what_saves_only_once_the_host_sets_no_pace_says_so() -> None:
     assert ("once the host no longer sets the pace" in layout["because"]) is not alone
     assert not alone, (layout["saves_us"], layout["adds_us"], graphs["adds_us"])
     assert "once the host" not in graphs["because"]
+
+
+def test_what_is_less_to_do_stands_first_where_it_saves_as_much() -> None:
+    """SDPA by hand instead of a compiler that finds it: 124 and 132 of 158 ms."""
+    titles = [a["title"] for a in reported("tl_h100_timesformer.json.gz")["actions"]]
+    assert titles[0].startswith("Call F.scaled_dot_product_attention")
+
+
+def test_no_gap_of_a_sampled_trace_is_the_hosts() -> None:
+    actions = reported("hta_sampled_rank0.json.gz")["actions"]
+    assert [a["tool"] for a in actions] == ["communication", "record"]
+
+
+def test_a_cache_that_grows_is_made_static_with_the_graph() -> None:
+    first = reported("llama_decode_bf16_eager.json.gz")["actions"][0]
+    assert first["id"] == "cuda-graphs" and '"static"' in first["call"]
+    assert '"static"' not in reported("t5_train_autocast_eager.json.gz")["actions"][0]["call"]
+
+
+def test_a_step_of_slow_communication_has_that_first_and_little_of_its_kernels() -> None:
+    first, second = reported("tl_mi300_resnet_actckpt.json.gz")["actions"][:2]
+    assert first["tool"] == "communication" and "no overlap hides it" in first["because"]
+    assert second["saves_us"]["mid"] < 0.1 * second["step_time_us"]["mid"]
+
+
+def test_a_kernel_that_nobody_has_proven_is_followed_with_nothing() -> None:
+    for name in ("timm_convnext_train_channels_last.json.gz", "kineto_resnet50_workers0.json.gz"):
+        assert all(a["adds_us"] is None for a in reported(name)["actions"] if a["mode"] == "custom")

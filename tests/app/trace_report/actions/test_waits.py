@@ -37,3 +37,12 @@ def test_communication_is_hidden_by_no_more_than_there_is_to_compute() -> None:
     assert option.change is not None
     assert option.change.ended_us.high == 100.0
     assert "87.5 %" in option.because
+
+
+def test_communication_that_takes_longer_than_all_kernels_comes_first_and_is_not_to_be_hidden() -> None:
+    found = trace([region("a", 400.0, "library")])
+    found["step_parts"] |= {"wall_us": 1400.0, "kernels_us": 400.0, "communication_us": 1000.0}
+    (slow,) = waits.overlap(step(found))
+    assert slow.first and "NCCL_DEBUG=INFO" in slow.because
+    (sampled,) = waits.overlap(step(found), sampled=True)
+    assert not sampled.first and "buckets" in sampled.because

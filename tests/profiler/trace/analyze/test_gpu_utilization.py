@@ -16,7 +16,7 @@ from profiler.trace import read_trace
 from profiler.trace.analyze.gpu_utilization import even_split, gaps, gpu_window, merge_intervals, shares, union_us
 from profiler.trace.read.columns import MEMORY
 from tests.profiler.region.mined import mined
-from tests.profiler.trace.files import EXPECTED, annotation, kernel, launch, loaded, op, written
+from tests.profiler.trace.files import EXPECTED, annotation, kernel, launch, loaded, op, real, written
 
 UNITS = 40
 INTERVALS = st.lists(st.tuples(st.integers(-5, UNITS), st.integers(0, 15), st.integers(0, 4)), max_size=25)
@@ -127,3 +127,13 @@ def test_work_of_a_launch_that_is_not_in_the_window_moves_no_step(tmp_path: Path
     events = [annotation("ProfilerStep#0", 0, 400), kernel(9_000, 500, 2), kernel(9_501, 500, 3)]
     trace = read_trace(written(tmp_path, json.dumps(events)))
     assert gpu_window(trace, trace.steps[0])[0] == 0.0
+
+
+def test_work_from_before_the_recording_is_no_steps_and_steps_lie_side_by_side() -> None:
+    """The GPU runs two steps behind the host: what it does at first has no launch in the trace."""
+    trace = real("tl_mi300_resnet_actckpt.json.gz")
+    lengths = [b - a for a, b in (gpu_window(trace, step) for step in trace.steps)]
+    ends = [gpu_window(trace, step)[1] for step in trace.steps]
+    assert lengths[1:] == pytest.approx([18_983.0, 18_554.0], abs=300.0)
+    assert lengths[1:] == pytest.approx([ends[1] - ends[0], ends[2] - ends[1]], abs=1.0)
+    assert not any(np.isnan(trace.kernels.launch_us[step.kernels]).any() for step in trace.steps)

@@ -123,3 +123,25 @@ def test_a_stretch_lies_in_its_step_and_no_two_overlap(name: str) -> None:
         whole = pace(trace, [step], [step.kernels.tolist()])
         assert whole.groups_us[0] <= whole.gpu_us + 1e-6
         assert np.isclose(whole.gpu_us, sum(b - a for a, b, _ in found))
+
+
+def test_a_copy_to_memory_that_is_not_pinned_is_a_wait_from_its_call_on(tmp_path: Path) -> None:
+    """cudaMemcpyAsync returns once the copy is done: what the host did before is all that it needs."""
+    copied = {**kernel(800, 10, 3), "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)"}
+    events = [
+        op("aten::mm", 0, 30), launch(5, 1), launch(10, 2), kernel(10, 400, 1), kernel(412, 380, 2),
+        op("aten::copy_", 45, 770), {**launch(50, 3, name="cudaMemcpyAsync"), "dur": 765}, copied,
+        op("aten::mm", 850, 20), launch(855, 4), kernel(860, 40, 4),
+    ]  # fmt: skip
+    found = made(tmp_path, events, ((0,), (1,), (2,)))
+    assert found.gpu_us == pytest.approx(800.0)  # from 10 to 810
+    assert found.lead_us == pytest.approx(760.0)  # the host came to the copy at 50
+    assert (
+        made(tmp_path, [*events[:-4], {**copied, "name": "Memcpy DtoH (Device -> Pinned)"}, *events[-3:]]).gpu_us < 1.0
+    )
+
+
+def test_a_step_that_ends_in_such_a_copy_has_a_host_that_was_ahead() -> None:
+    trace = real("tl_h100_timesformer.json.gz")
+    found = pace(trace, trace.steps)
+    assert found.gpu_us > 150_000.0 and found.lead_us > 100_000.0  # launched in 30 ms, 158 ms of work
