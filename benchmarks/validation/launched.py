@@ -105,11 +105,11 @@ def side_by_side(
 
     def record_block() -> None:
         try:
-            found = region_of_block(folder, max(10.0, ends - time.monotonic()))
-            if isinstance(found, str):
-                results.add(BLOCK, Launched("trace", ""), {"failed": found})
+            region = region_of_block(folder, max(10.0, ends - time.monotonic()))
+            if isinstance(region, str):
+                results.add(BLOCK, Launched("trace", ""), {"failed": region})
             else:
-                jobs.put((3, BLOCK, found))
+                jobs.put((3, BLOCK, region))
         finally:
             recorded.set()
 

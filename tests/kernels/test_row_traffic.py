@@ -70,12 +70,12 @@ def span(number: int, count: int, most: int) -> np.ndarray[Any, Any]:
 
 def addresses(plan: Plan, where: Any, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Which elements of a tensor a tile touches."""
-    found = np.full(places.shape, where.offset, dtype=np.int64)
+    reached = np.full(places.shape, where.offset, dtype=np.int64)
     steps = dict(where.terms)
     for dim in reversed(range(len(plan.domain.sizes))):
         places, at = np.divmod(places, plan.domain.sizes[dim])
-        found += at * steps.get(dim, 0)
-    return np.unique(found)
+        reached += at * steps.get(dim, 0)
+    return np.unique(reached)
 
 
 def judged(plan: Plan, source: Source) -> tuple[int, float, float]:
@@ -90,9 +90,9 @@ def judged(plan: Plan, source: Source) -> tuple[int, float, float]:
         programs, places = tile(plan, source, dict(constants))
         moved = 0.0
         for where, size, count in large:
-            found = addresses(plan, where, places)
-            sectors = len(np.unique(found * size // SECTOR_BYTES)) * SECTOR_BYTES
-            moved += size * count * sectors / (len(found) * size)
+            reached = addresses(plan, where, places)
+            sectors = len(np.unique(reached * size // SECTOR_BYTES)) * SECTOR_BYTES
+            moved += size * count * sectors / (len(reached) * size)
         best = max(best, (min(programs, PROCESSORS), total / moved if moved else 1.0))
     return total, *best
 

@@ -106,7 +106,11 @@ def new_operations(record: Json) -> Iterator[str]:
 def training(record: Json) -> Iterator[str]:
     """Training regions by candidate."""
     yield "## Training regions\n"
-    yield "Forward and backward in one, µs of device time.\n"
+    yield (
+        "Forward and backward in one, µs of device time. What came in behind the loss was random here, so that kernels "
+        "which make the gradient in the forward had to scale it once more; since then it is 1 while a region is timed, "
+        "as in a step.\n"
+    )
     for region in record["regions"]:
         times = sorted(region["times_us"].items(), key=lambda item: item[1])
         line = ", ".join(f"`{name}` {time:,.0f}" for name, time in times)

@@ -107,8 +107,8 @@ def written(folders: Sequence[Path], date: str) -> Iterator[tuple[str, Json]]:
     if record := launched(folders):
         yield f"launched-{short_name(record['device'])}", record
     for folder in folders:
-        if found := rows(folder):
-            yield f"rows-{short_name(found['device'])}", {"date": date, **found}
+        if compared := rows(folder):
+            yield f"rows-{short_name(compared['device'])}", {"date": date, **compared}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -148,8 +148,8 @@ def lines(record: Mapping[str, Any]) -> Iterator[str]:
         told = ", ".join(f"{p['family']} {p['seed']} ({p['ratio']:.2f})" for p in lost)
         right = sum(p["status"] == "right" for p in programs)
         yield (
-            f"{len(programs)} of the generator's programs that were lost or wrong on an H100 were run again: {right} are "
-            f"right; above {LOSS} of torch.compile's time: {told}.\n"
+            f"{len(programs)} of the generator's programs that were lost or wrong on an H100 were run again: {right} "
+            f"are right; above {LOSS} of torch.compile's time: {told}.\n"
         )
     block = record.get("block")
     if block:
@@ -166,8 +166,8 @@ def row_lines(record: Mapping[str, Any]) -> Iterator[str]:
     swing = max(max(a / b, b / a) for a, b in ((p["compiled_us"], p["before_compiled_us"]) for p in programs))
     yield (
         f"`python -m tools.fuzz.new_operations --family rows` ({record['date']}, {record['device']}, torch "
-        f"{record['torch']}): µs of device time, caches cold; the ratio is to torch.compile, timed in turns. Before: the "
-        "ratio of the generator's state before its reductions were mended, in a run of its own. Between the two runs "
+        f"{record['torch']}): µs of device time, caches cold; the ratio is to torch.compile, timed in turns. Before: "
+        "the ratio of the generator's state before its reductions were mended, in its own run. Between the two runs "
         f"torch.compile's own times differ by up to {swing:.1f} times, why is not known: only large changes tell.\n"
     )
     now, before = [p["generated_us"] / p["compiled_us"] for p in programs], [_before(p) for p in programs]

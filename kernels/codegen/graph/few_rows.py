@@ -122,9 +122,9 @@ OPERANDS = ("self", "input", "x", "grad_output")
 
 def operand_of(bound: Mapping[str, Any]) -> torch.fx.Node:
     """What is reduced."""
-    found = next(bound[name] for name in OPERANDS if bound.get(name) is not None)
-    assert isinstance(found, torch.fx.Node)
-    return found
+    reduced = next(bound[name] for name in OPERANDS if bound.get(name) is not None)
+    assert isinstance(reduced, torch.fx.Node)
+    return reduced
 
 
 def in_steps(steps: Steps, name: str, parts: Parts | None) -> Any:

@@ -52,7 +52,7 @@ def choose(plan: Plan) -> str:
     if plan.reduces:
         held = power_of_two(domain.width) * max(1, plan.full_loads)
         if plan.strided:
-            return "rows" if held <= (MAX_ACROSS_ONCE if _walks(plan) == 1 else MAX_ACROSS) else "loop"
+            return "rows" if held <= (MAX_ACROSS_ONCE if _passes(plan) == 1 else MAX_ACROSS) else "loop"
         return "rows" if held <= MAX_HELD or domain.width <= 4096 else "loop"
     counts = any(s.how == "count" for s in plan.stores)  # of a block with one dimension
     least = INNER_TURNED if _turned(plan) else INNER
@@ -70,7 +70,7 @@ def _turned(plan: Plan) -> bool:
     )
 
 
-def _walks(plan: Plan) -> int:
+def _passes(plan: Plan) -> int:
     """How often a row is walked along where it is not held."""
     from kernels.codegen.text.loops import levels_of
 
