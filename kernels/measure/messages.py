@@ -22,8 +22,6 @@ import msgspec
 from kernels.host import Host
 from kernels.measure.model import USERS_KERNEL
 
-MOST_ROOMS_S = 30.0
-"""For the rooms of one task's cases; past it eager's own error alone is the bound."""
 MOST_SAMPLES = 4
 """Outputs of timed calls that a process keeps for the check after timing."""
 
@@ -332,8 +330,7 @@ class Prepare(Request, frozen=True, kw_only=True, tag="prepare"):
     turn: the file whose lock is the turn on the GPU, None for none. memory_bytes: for this process's inputs and checks.
     compile_workers: of torch.compile's pool. crowded: not all candidates fit into memory at once, then each waits until
     free_bytes are free; roomy: their checks do. env: to set before anything else. kernel: where the candidate is the
-    user's own; refilled: check it on new contents in memory that it was called on before, too. rooms_s: what the
-    rooms of one task's cases may take.
+    user's own; refilled: check it on new contents in memory that it was called on before, too.
     """
 
     candidate: str
@@ -351,7 +348,6 @@ class Prepare(Request, frozen=True, kw_only=True, tag="prepare"):
     roomy: bool = False
     kernel: UserKernel | None = None
     refilled: bool = False
-    rooms_s: float = MOST_ROOMS_S
 
 
 class PreparedTask(msgspec.Struct, frozen=True):

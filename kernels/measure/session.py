@@ -22,7 +22,7 @@ from kernels.host import probe_host
 from kernels.measure import alone, conditions, memory, outcome, records, rounds
 from kernels.measure.conditions import Reading
 from kernels.measure.gpu_lock import somebody_measures
-from kernels.measure.messages import MOST_ROOMS_S, MakePlan, PlanAnswer, Prepare, Prepared
+from kernels.measure.messages import MakePlan, PlanAnswer, Prepare, Prepared
 from kernels.measure.model import Validation, is_users_kernel
 from kernels.measure.plan import Plan
 from kernels.measure.processes.child_pool import ChildPool
@@ -40,8 +40,6 @@ from profiler.region.model import Region, RegionError
 __all__ = ["Limits", "Modules", "Progress", "ValidationRequest", "open_fork_server", "validate"]
 
 MEMORY_SHARE = 0.8  # of the free memory, for all children's input sets and checks together
-ROOMS_SHARE = 0.25
-"""Of the time budget, for rooms of roundings: for all candidates together whose checks wait for each other."""
 CHECKING = 8  # a check holds the region's values in float64, and the candidate's own
 NEEDS_GPU = "needs a GPU: torch.compile's kernels for the GPU cannot run here"
 
@@ -379,27 +377,22 @@ class Session:
         device = plan.device
         parts = self.request.shared.parts if self.request.shared else 1
         memory_bytes = MEMORY_SHARE * device.free_bytes / parts if device else 0.0
-        crowded = device is not None and count * plan.working_bytes > memory_bytes
-        roomy = device is not None and CHECKING * count * plan.working_bytes < memory_bytes
-        tasks = plan.tasks(record.checked_as)
-        behind_each_other = 1 if roomy else count
         request = Prepare(
             candidate=record.name,
-            tasks=tasks,
+            tasks=plan.tasks(record.checked_as),
             device=f"cuda:{device.index}" if device else "cpu",
             seed=self.request.seed,
             turn=self.turn_file,
             memory_bytes=memory_bytes / count if device else float(2**31),
             l2_bytes=device.l2_bytes if device else 0.0,
             compile_workers=self.request.compile_workers,
-            crowded=crowded,
+            crowded=device is not None and count * plan.working_bytes > memory_bytes,
             free_bytes=memory_bytes,
             env=self.cache_env(),
-            roomy=roomy,
+            roomy=device is not None and CHECKING * count * plan.working_bytes < memory_bytes,
             registry=self.modules.registry,
             kernel=self.request.kernel if is_users_kernel(record.name) else None,
             refilled=self.request.kernel is not None,
-            rooms_s=min(MOST_ROOMS_S, ROOMS_SHARE * self.request.budget_s / behind_each_other / max(1, len(tasks))),
         )
         autotunes = "autotune" in record.name or "autotune" in record.note
         limit_s = self.limits.autotune_s if autotunes else self.limits.prepare_s

@@ -21,13 +21,14 @@ from kernels.measure.candidate.sampled_rows import rows_of, take
 from kernels.measure.candidate.samples import Sample, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, of_rows, owned
 from kernels.measure.judge import AFTER_TIMING, remarkable
-from kernels.measure.messages import LEFT_RUNNING, MOST_ROOMS_S, Case, InRoom, Note, OutputError
+from kernels.measure.messages import LEFT_RUNNING, Case, InRoom, Note, OutputError
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn
 from profiler.region.language.program import Program
 from profiler.region.model import Region
 
 MOST_CHANGED_INPUTS = 6
+MOST_ROOMS_S = 30.0  # for the rooms of one task's cases; past it eager's own error alone is the bound
 SLOW_CASE_S = 1.5  # a case slower than this is not repeated for every distribution
 SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.30 from 0.32
 MOST_SAMPLING_S = 2.0
@@ -92,7 +93,6 @@ class Checker:
         self.seed = 0
         self.memory_bytes = 0.0
         self.turn = Turn(None, channel)
-        self.most_rooms_s = MOST_ROOMS_S
         self.rooms_s = 0.0  # that asking for rooms has taken of this task's checks, or of its timed samples
 
     @property
@@ -374,14 +374,14 @@ class Checker:
     def against(self, seen: Seen, outputs: Sequence[torch.Tensor]) -> list[OutputError]:
         """The errors; by the room that roundings give them too, where rounding the result alone does not explain them.
 
-        Once rooms took `most_rooms_s` there are none: the cases go on.
+        Once rooms took `MOST_ROOMS_S` there are none: the cases go on.
         """
         task, expected = seen.task, seen.expected
         picked = seen.of(outputs)
         errors = seen.with_the_rest(compare(picked, expected, task.random), outputs)
         if expected.precision == "eager" or task.random or not any(map(remarkable, errors)):
             return errors
-        if self.rooms_s > self.most_rooms_s:
+        if self.rooms_s > MOST_ROOMS_S:
             self.note("no more rooms of roundings: they took too long")
             return errors
         started = time.perf_counter()

@@ -101,7 +101,6 @@ class Worker:
         """Build, call once, check."""
         self.checker.device, self.checker.seed = request.device, request.seed
         self.checker.memory_bytes, self.l2_bytes = request.memory_bytes, request.l2_bytes
-        self.checker.most_rooms_s = request.rooms_s
         os.environ.update(request.env)
         self.candidate, self.roomy = request.candidate, request.roomy
         spans = Spans()
