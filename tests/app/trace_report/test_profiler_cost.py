@@ -71,11 +71,10 @@ def test_a_pages_note_says_what_the_step_is_taken_for() -> None:
     assert [n["code"] for n in again["notes"]] == [n["code"] for n in told["notes"]]
 
 
-@pytest.mark.parametrize("pair", [
-    ("gpt2_train_autocast_eager.json.gz", "gpt2_train_autocast_eager_stack.json.gz"),
-    ("llama_prefill_bf16_eager.json.gz", "llama_prefill_bf16_eager_stack.json.gz"),
+@pytest.mark.parametrize(("pair", "action"), [
+    (("gpt2_train_autocast_eager.json.gz", "gpt2_train_autocast_eager_stack.json.gz"), "gemm-"),
+    (("llama_prefill_bf16_eager.json.gz", "llama_prefill_bf16_eager_stack.json.gz"), "compile-model"),
 ])  # fmt: skip
-def test_one_step_recorded_with_stacks_and_without_has_the_same_savings(pair: tuple[str, str]) -> None:
-    plain, stacks = (reported(name)["actions"][0] for name in pair)
-    assert plain["id"] == stacks["id"]
+def test_one_step_recorded_with_stacks_and_without_has_the_same_savings(pair: tuple[str, str], action: str) -> None:
+    plain, stacks = (next(a for a in reported(name)["actions"] if a["id"].startswith(action)) for name in pair)
     assert stacks["saves_us"]["mid"] == pytest.approx(plain["saves_us"]["mid"], rel=0.05)
