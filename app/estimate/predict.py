@@ -119,18 +119,11 @@ def torch_compile(
     if mode == "max-autotune" and facts.autotuned_total is not None:
         total = facts.autotuned_total
     factor = _over_rules(total, facts, device, mode if total is not facts.compiled_total else "default", rates)
-    untold = factor is not None and mode == "max-autotune" and total is facts.compiled_total
-    if untold and not facts.kinds & op_kinds.MATRIX_KINDS:
-        # More configurations of the same kernels: of 45 programs of the corpus's fit third a median gain of 1.00, where
-        # the rates promise 1.1 and more.
-        as_mode = "default"
-    else:
-        as_mode = mode
     part = 0.0 if graphs else rates.host.part
     return _predict(
         "compile" if mode == "default" else f"compile-{mode}", facts, device, rates,
         deviation=None if factor is None or total is None else COMPILED_WIDER * total.deviation,
-        time=lambda s: (factor or 1.0) * compiled_us(s, device, as_mode, rates, facts.sdpa),
+        time=lambda s: (factor or 1.0) * compiled_us(s, device, mode, rates, facts.sdpa),
         written=lambda c: c.fused.bytes_written,
         launches=lambda s: s.cost.fused.launches * rates.times.fused_kernel,
         host=lambda s: _compiled_host_us(facts, s, graphs, rates) + part * s.joined,
