@@ -86,9 +86,8 @@ BY_CHANCE = " tuned by chance"
 """Stands behind the group of kernels whose configuration Inductor chooses by a time that is not theirs.
 
 Its benchmark (`CachingAutotuner.bench`) copies what a kernel writes over, between the two events, in each call: the
-host takes 100 to 500 µs for that, and what is shorter is timed at its pace (docs/oracle.md). In a group of their own such kernels have an interval of
-their own: of those held out that took more than 8 µs, 12 of an H200, the mean logarithm of the density that they were
-predicted rose from -1.03 to 0.43.
+host takes 100 to 500 µs for that, and what is shorter is timed at its pace (docs/oracle.md). In a group of their own
+such kernels have an interval of their own.
 """
 ONE_CONFIGURATION = 256
 """Elements of a row of neighbours from which on the default mode has one configuration

@@ -106,7 +106,7 @@ def test_the_shell_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], a
 
 
 def test_where_inductor_chooses_by_chance_the_page_says_what_ends_it() -> None:
-    """The means over 16 rows took 64 or 121 µs by what Inductor chose, 50 where it timed the kernels (docs/oracle.md)."""
+    """The means over 16 rows took 64 or 121 µs by what Inductor chose, 50 where it timed the kernels: docs/oracle.md."""
     text = "x: f32[16, 1024, 768]\nz = exp(x)\nm = z.mean(0)\ns = z.square().mean(0)\nreturn m, s\n"
     oracle = Oracle(timeout_s=120.0)
     try:
