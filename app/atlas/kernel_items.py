@@ -97,7 +97,7 @@ ONE_CONFIGURATION = 256
 def _tuned_by_chance(traits: KernelTraits, columns: int) -> bool:
     """Whole rows in registers, of which several configurations are compared, with an argument that is written over."""
     inner = traits.reduction_hint == "INNER" and columns >= ONE_CONFIGURATION
-    outer = str(traits.reduction_hint or "").startswith("OUTER")
+    outer = traits.reduction_hint == "OUTER"
     return traits.kind == PERSISTENT and bool(traits.mutated) and not inner and not outer
 
 

@@ -48,7 +48,7 @@ class KernelBench(Bench):
         built = program(region, None, "cuda")
         with self.running():
             call, values = self.prepared(built, runner)
-            with _tuning_apart(self.turn):
+            with _tuning_without_turn(self.turn):
                 call(*values)  # kernels are compiled and tuned without the turn, and take it to be tuned
         with self.running():
             launched = _launched(call, values)
@@ -104,7 +104,7 @@ def _callable(kernels: Generated | Trained) -> Callable[..., Any]:
 
 
 @contextmanager
-def _tuning_apart(turn: Turn) -> Iterator[None]:
+def _tuning_without_turn(turn: Turn) -> Iterator[None]:
     """The turn is given up while a generated kernel is compiled and tuned: only its benchmarks take it."""
     launch = Kernel.__call__
 

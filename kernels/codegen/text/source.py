@@ -19,7 +19,7 @@ from kernels.codegen.index import contiguous_strides
 from kernels.codegen.plan import Plan, Store
 from kernels.codegen.text.names import Names, comment
 from kernels.codegen.text.shapes import Body, body
-from kernels.codegen.traits import traits_of
+from kernels.codegen.text.traits import traits_of
 from kernels.codegen.traits_model import GeneratedTraits
 
 CACHE_VARIABLE = "TRITONWORTHY_KERNEL_DIR"
