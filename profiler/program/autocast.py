@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 GPU = "cuda"
@@ -20,8 +20,8 @@ CLEAR = "clear_autocast_cache"
 LOWER = frozenset({
     "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
     "prelu", "addmm", "addmv", "addr", "matmul", "__matmul__", "__rmatmul__", "einsum", "mm", "mv", "linear", "addbmm",
-    "baddbmm", "bmm", "chain_matmul", "multi_dot", "scaled_dot_product_attention", "lstm_cell", "gru_cell",
-    "rnn_tanh_cell", "rnn_relu_cell", "multi_head_attention_forward",
+    "baddbmm", "bmm", "chain_matmul", "linalg_multi_dot", "linalg_vecdot", "scaled_dot_product_attention", "lstm_cell",
+    "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "multi_head_attention_forward",
 })  # fmt: skip
 """Functions that run in autocast's type."""
 FULL = frozenset({
@@ -33,8 +33,15 @@ FULL = frozenset({
     "cdist", "renorm", "logsumexp",
 })  # fmt: skip
 """Functions that run in f32."""
-FULL_RESULTS = frozenset({"prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum"})
-"""Functions that are asked for a result in f32."""
+SOFTMAXES = frozenset({"softmax", "log_softmax"})
+FULL_RESULTS = SOFTMAXES | {"prod", "cumprod", "cumsum", "sum", "linalg_vector_norm", "linalg_matrix_norm"}
+"""Functions that are asked for a result in f32, where the program asks for none."""
+WIDEST = frozenset({
+    "addcdiv", "addcmul", "atan2", "arctan2", "bilinear", "cross", "dot", "vdot", "grid_sample", "grid_sampler",
+    "index_put", "tensordot", "scatter_add", "cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack",
+    "row_stack", "column_stack",
+})  # fmt: skip
+"""Functions whose tensors are brought to one type: f32 where one of them is, else autocast's."""
 
 
 class Autocast:
@@ -53,8 +60,10 @@ class Autocast:
             dtype = torch.get_autocast_dtype(GPU)
         elif name in FULL:
             dtype = torch.float32
-        elif name in FULL_RESULTS and kwargs.get("dtype") is None and _is_lower(args[:1]):
-            return args, {**kwargs, "dtype": torch.float32}
+        elif name in WIDEST:
+            dtype = _widest((args, kwargs))
+        elif name in FULL_RESULTS and _is_lower((*args[:1], kwargs.get("input"), kwargs.get("x"), kwargs.get("A"))):
+            return _with_result(name, args, kwargs, torch.float32)
         else:
             return args, kwargs
 
@@ -88,6 +97,23 @@ class Autocast:
 
         with mock.patch.object(torch, CLEAR, clear_both):
             yield
+
+
+def _widest(values: Any) -> torch.dtype:
+    """Of a call's tensors that autocast may cast."""
+    full = any(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in tree_leaves(values))
+    return torch.float32 if full else torch.get_autocast_dtype(GPU)
+
+
+def _with_result(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The call with its result's type, unless it names one. A softmax takes one by its place, which may hold None."""
+    if kwargs.get("dtype") is not None or any(isinstance(a, torch.dtype) for a in args):
+        return args, kwargs
+    if name in SOFTMAXES and len(args) > 2 and args[-1] is None:
+        args = args[:-1]
+    return args, {**kwargs, "dtype": dtype}
 
 
 def _is_lower(args: Sequence[Any]) -> bool:

@@ -86,3 +86,71 @@ def test_attention_of_heads_runs_in_its_type() -> None:
     kernels = [c for c in program.calls if c.operation is not None and "attention" in c.name]
     assert kernels
     assert {c.operation.reads[0].dtype for c in kernels if c.operation} == {"bf16"}
+
+
+@pytest.mark.parametrize(
+    ("does", "name", "dtype"),
+    [
+        (lambda y: torch.softmax(y, -1, torch.float32), "_softmax", "f32"),
+        (lambda y: torch.softmax(y, -1, torch.bfloat16), "_softmax", "bf16"),
+        (lambda y: torch.softmax(y, -1, None), "_softmax", "f32"),
+        (lambda y: y.softmax(-1), "_softmax", "f32"),
+        (lambda y: F.softmax(y, -1, 3, None), "_softmax", "f32"),
+        (lambda y: F.softmax(y, -1, 3, torch.bfloat16), "_softmax", "bf16"),
+        (lambda y: torch.log_softmax(y, -1, torch.bfloat16), "_log_softmax", "bf16"),
+        (lambda y: F.log_softmax(y, dim=-1), "_log_softmax", "f32"),
+        (lambda y: torch.softmax(input=y, dim=-1), "_softmax", "f32"),
+        (lambda y: y.sum(-1), "sum", "f32"),
+        (lambda y: y.sum(-1, dtype=torch.bfloat16), "sum", "bf16"),
+        (lambda y: y.cumsum(-1), "cumsum", "f32"),
+        (lambda y: torch.linalg.vector_norm(y, dim=-1), "linalg_vector_norm", "f32"),
+    ],
+)
+def test_a_result_is_f32_unless_the_program_asks_for_a_type(
+    does: Callable[[torch.Tensor], torch.Tensor], name: str, dtype: str
+) -> None:
+    def cast(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return does(layer(x))
+
+    program = recorded(cast)
+    assert not program.gaps
+    assert written(program, name) == [dtype]
+
+
+ROWS = torch.zeros(32, 64, dtype=torch.int64)
+MIXED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "scatter_add": lambda y, x: y.scatter_add(0, ROWS.to("meta"), x),
+    "dot": lambda y, x: torch.dot(y[0], x[0]),
+    "vdot": lambda y, x: torch.vdot(y[0], x[0]),
+    "tensordot": lambda y, x: torch.tensordot(y, x, dims=([1], [1])),
+    "index_put": lambda y, x: y.index_put((ROWS[:, 0].to("meta"),), x),
+    "addcmul": lambda y, x: torch.addcmul(y, y, x),
+    "addcdiv": lambda y, x: torch.addcdiv(y, y, x, value=2.0),
+    "atan2": lambda y, x: torch.atan2(y, x),
+    "bilinear": lambda y, x: F.bilinear(y[:, :4], x[:, :4], x.new_zeros(3, 4, 4)),
+    "grid_sample": lambda y, x: F.grid_sample(y[None, None], x.view(1, 32, 32, 2), align_corners=False),
+    "cross": lambda y, x: torch.cross(y[:, :3], x[:, :3], dim=-1),
+    "cat": lambda y, x: torch.cat([y, x]),
+    "stack": lambda y, x: torch.stack((y, x)),
+    "hstack": lambda y, x: torch.hstack([y, x]),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("mixed", [True, False])
+def test_tensors_of_two_types_are_brought_to_the_widest(name: str, mixed: bool) -> None:
+    results: list[torch.Tensor] = []
+
+    def does(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = layer(x)
+            results.append(MIXED[name](y, x if mixed else y * 2))
+            return results[0]
+
+    program = recorded(does)
+    assert not program.gaps
+    assert results[0].dtype == (torch.float32 if mixed else torch.bfloat16)
+    casts = [c.operation for c in program.calls if c.name == "aten::_to_copy" and c.operation is not None]
+    widened = [o for o in casts if o.writes[0].dtype == "f32"]
+    assert bool(widened) == mixed
