@@ -12,13 +12,11 @@ from app.advice.rule import advise, rates_of
 from app.analysis.advice_inputs import TraceFacts
 from app.analysis.cost_json import cost_json
 from app.analysis.kernel_line_counts import own_lines
-from app.atlas.atlas import Atlas
-from app.atlas.price import Total, autotuned, compiled
+from app.atlas.price import Total, compiled
 from app.atlas.shipped import basis_of
 from app.estimate.basis import PredictionBasis, prediction_basis
 from app.estimate.compiled_bytes import replaces_attention
-from app.estimate.facts import Cover, FusionGap, GeneratedCode, Kernel, RegionFacts, ShapeFacts, Taken
-from app.estimate.generated_time import generated_total
+from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts, Taken
 from app.estimate.irregularity import Irregularity, irregularity
 from app.estimate.rates import Rates
 from app.estimate.region_features import attention_density, hidden_share, region_facts, rewritten_to_sdpa, shape_facts
@@ -141,7 +139,6 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         "hidden_share": hidden_share(written),
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
-    more["generated"] = GeneratedCode(tried.kernels, tried.calls, tried.laid_out) if tried.text else None
     taken = Taken(tried.taken, bool(tried.taken) and tried.launches == 1 and not tried.kept)
     more["taken"] = taken
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape, taken)
@@ -165,10 +162,7 @@ def decide(
 ) -> Evaluated:
     """The rule's verdict, with what the oracle said; of its predictions the default mode's counts. rates: as `advise`
     takes them."""
-    context, workload, device = prepared.context, prepared.workload, prepared.device
-    used = rates or rates_of(workload)
     facts = replace(prepared.facts, recompiles=prediction.recompiles)
-    facts = replace(facts, generated_total=generated_total(facts, device, used))
     predictions = prediction.predictions
     default = next((p for p in predictions if p.mode == "default" and not p.unavailable), None)
     if default is not None:
@@ -176,13 +170,13 @@ def decide(
         replaced = prepared.by_hand_attention if replaces_attention(default) else frozenset()
         facts = replace(
             facts, prediction=default, sdpa=replaced, sdpa_bytes=prepared.attention_bytes,
-            compiled_total=_priced(compiled, default, device, used),
-            autotuned_total=_priced(autotuned, default, device, used),
+            compiled_total=_priced(default, prepared.device, rates is not None and rates.scaled),
         )  # fmt: skip
+    context, workload, device = prepared.context, prepared.workload, prepared.device
     limits, objective = context.thresholds, context.objective
     advice = advise(facts, workload, device, limits, objective=objective, rates=rates)
     changes = sensitivity.would_change(facts, workload, device, limits, objective=objective, rates=rates)
-    basis = prediction_basis(facts, device, used, predictions)
+    basis = prediction_basis(facts, device, rates or rates_of(workload), predictions)
     return Evaluated(
         region=prepared.region,
         text=prepared.text,
@@ -203,12 +197,10 @@ def decide(
     )
 
 
-def _priced(
-    price: Callable[[Prediction, Atlas, Device], Total | None], prediction: Prediction, device: Device, rates: Rates
-) -> Total | None:
+def _priced(prediction: Prediction, device: Device, scaled: bool) -> Total | None:
     """What the device's atlas, or another's scaled, says of the kernels that Inductor makes."""
-    basis = basis_of(device, rates.scaled)
-    return None if basis is None else price(prediction, basis.atlas, device)
+    basis = basis_of(device, scaled)
+    return None if basis is None else compiled(prediction, basis.atlas, device)
 
 
 def _atlas_notes(device: Device) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def file_name(device: Device) -> str:
 
 def write(path: Path, atlas: Atlas) -> None:
     """The same bytes for the same atlas; whole or not at all."""
-    told = {name: _round(float(getattr(atlas, name))) for name in TOLD if getattr(atlas, name) is not None}
+    told = {name: getattr(atlas, name) for name in TOLD if getattr(atlas, name) is not None}
     body = {
         "schema": SCHEMA, "device": atlas.device, "torch": atlas.torch, "triton": atlas.triton, "date": atlas.date,
         "minutes": atlas.minutes, **told, "groups": {n: _to_json(g) for n, g in sorted(atlas.groups.items())},

@@ -7,19 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from app.atlas import generated_items, own_items
 from app.atlas.atlas import Atlas
 from app.atlas.item import ANOTHER, Item
-from app.atlas.kernel_items import AUTOTUNED, BY_CHANCE
 from app.atlas.operation_items import PROCESSORS, serial_us
 from app.units import amount, digits
 from profiler.hardware import find_device
 
 Numbers = Mapping[str, float]
 
-KINDS = ("pointwise", "reduction", f"reduction{BY_CHANCE}")
-INDUCTORS = tuple(f"{first} {kind}" for first in ("generated", AUTOTUNED) for kind in KINDS)
-"""Groups of kernels that Inductor wrote."""
+GENERATED = "generated "
+"""Groups of kernels that Inductor wrote begin so."""
 VECTOR_BYTES = 16
 """Rows of a product that begin at multiples of these are what cuBLAS's fast kernels need."""
 LONG_RUN = 4.0
@@ -38,28 +35,18 @@ class MeasuredPoint:
     time_us: float
 
 
-CHOSEN_BY_CHANCE = "configuration chosen by chance"
-"""Of a kernel whose configurations Inductor compares at its host's pace (docs/oracle.md)."""
-
-
 def reasons(item: Item) -> tuple[str, ...]:
     """What sets its time besides bytes and FLOPs: sizes, strides, order, few rows."""
-    if item.group in INDUCTORS:
-        return (*_of_kernel(item.numbers), *([CHOSEN_BY_CHANCE] if BY_CHANCE in item.group else []))
-    if item.group in generated_items.GROUPS:
-        return tuple(_of_generated(item.numbers))
-    kind = item.group.partition(" ")[2]
+    if item.group.startswith(GENERATED):
+        return tuple(_of_kernel(item.numbers))
+    kind = item.group.removeprefix("eager ")
     return tuple(SIZES.get(kind, _rows)(item.numbers))
 
 
 def describe(item: Item) -> str:
     """sum of bf16, 4,096 rows of 1,024, strided by 8.19 kB: 8.39 MB."""
     what = KERNELS.get(_category(item.numbers, "kind"), "kernel")
-    if item.group in generated_items.GROUPS:
-        what = FORMS.get(_category(item.numbers, "form"), "generated kernel")
-    elif item.group == own_items.GROUP:
-        what = f"{_category(item.numbers, 'kernel')} of {_category(item.numbers, 'dtype')}"
-    elif item.group not in INDUCTORS:
+    if not item.group.startswith(GENERATED):
         name, dtype = _category(item.numbers, "target"), _category(item.numbers, "dtype")
         what = f"{name.strip('_')} of {dtype}"
     work = amount(item.flops, "FLOP") if item.flops else amount(item.bytes_moved)
@@ -71,16 +58,6 @@ KERNELS = {
     "reduction": "reduction in loops",
     "persistent_reduction": "reduction of whole rows",
     "split_scan": "scan over blocks",
-}
-
-
-FORMS = {
-    "flat": "generated pointwise kernel",
-    "tile": "generated pointwise kernel",
-    "rows": "generated kernel of whole rows",
-    "loop": "generated kernel in loops",
-    "product": "generated product",
-    "segments": "generated kernel of runs of rows",
 }
 
 
@@ -104,14 +81,13 @@ def point_item(atlas: Atlas, group: str, number: int) -> Item:
     row = known.points[number].tolist()
     numbers = {name: value for name, value in zip(known.names, row, strict=True) if value or "=" not in name}
     dtype = _category(numbers, "dtype")
-    if group.partition(" ")[2].startswith("convolution") and dtype == "f32":
+    if group.startswith("eager convolution") and dtype == "f32":
         dtype = "tf32"
-    flops = 2.0 ** numbers["work"] if numbers.get("work", -1.0) > 0 else 0.0
-    if group.endswith(" gemm"):
+    flops = 2.0 ** numbers["work"] if "work" in numbers else 0.0
+    if group == "eager gemm":
         flops = 2.0 * 2.0 ** sum(numbers[n] for n in ("m", "n", "k", "batch"))
     lanes = 2.0 ** numbers["lanes"] if numbers.get("lanes", 0.0) > 0 else 0.0
-    serial = serial_us(group, numbers) + generated_items.serial_us(group, numbers)
-    return Item(group, 2.0 ** numbers["bytes"], numbers, flops, dtype or "f32", lanes, serial)
+    return Item(group, 2.0 ** numbers["bytes"], numbers, flops, dtype, lanes, serial_us(group, numbers))
 
 
 def _category(numbers: Numbers, name: str) -> str:
@@ -210,27 +186,6 @@ def _order(numbers: Numbers) -> list[str]:
     permuted = numbers.get("input permuted", 0.0) != numbers.get("result permuted", 0.0)
     jumps = numbers.get("shortest run read", LONG_RUN) < LONG_RUN < numbers.get("bytes read", 0.0)
     return ["read or written out of order"] if permuted or jumps else []
-
-
-def _of_generated(numbers: Numbers) -> list[str]:
-    """Of a kernel of this project's generator, by its plan."""
-    told = []
-    if numbers.get("columns", 0.0) > 0:
-        told.append(f"{_number(numbers, 'rows')} rows of {_number(numbers, 'columns')}")
-    if numbers.get("passes", 1.0) > 1:
-        told.append(f"{numbers['passes']:.0f} walks along each row")
-    if numbers.get("across rows"):
-        told.append("neighbours along the rows")
-    if 2 ** numbers.get("bytes not in a row", -1.0) >= STRIDED_SHARE * 2 ** numbers.get("bytes", 0.0):
-        told.append("strided in part")
-    if numbers.get("bytes at places read", -1.0) > 0:
-        told.append("reads at indices")
-    if numbers.get("bytes added", -1.0) > 0:
-        told.append("adds to memory")
-    for name, words in (("random numbers", "draws random numbers"), ("heavy functions", "erf, tanh or pow")):
-        if numbers.get(name, -1.0) > 0:
-            told.append(words)
-    return told
 
 
 def _of_kernel(numbers: Numbers) -> list[str]:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
 import torch
 
 from app.atlas.atlas import MOST_POINTS, Atlas, Group, HeldOut
-from app.atlas.generated_items import generated_item
 from app.atlas.interpolation import ALIKE, EIGHTY, JITTER, Floats, Interpolation, scale_of
 from app.atlas.item import ANOTHER, Item
-from app.atlas.kernel_items import autotuned_item, kernel_item
+from app.atlas.kernel_items import kernel_item
 from app.atlas.operation_items import UNPRICED, operation_item
-from app.atlas.own_items import own_item
-from kernels.calibrate.points import CompiledTimes, Conditions, Point
-from kernels.calibrate.programs import drawn_by
-from kernels.codegen.traits_model import GeneratedTraits
+from kernels.calibrate.points import Conditions, Point
 from profiler.hardware import Device
 from profiler.oracle.kernel_traits import read_traits
 from profiler.region.graph.lowering import lower
@@ -29,8 +24,8 @@ from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 
 EVENTS_US = 1.3
-"""What two device events around one launch add to it, where the point does not say what they read around nothing: 1.25
-µs on the hosts that were measured before points said it; on another host, with an H200 too, 2.82."""
+"""What two device events around one launch add to it, where the point does not say what they read around nothing: 1.25 µs
+on the hosts that were measured before points said it; on another host, with an H200 too, 2.82."""
 LEAST_US = 0.5
 """No launch counts as shorter."""
 LEAST_DIFFERENCE = 0.15
@@ -65,19 +60,15 @@ def items_of(points: Iterable[Point], device: Device) -> list[Measured]:
     for point in points:
         if "failed" in point:
             continue
-        program = f"{drawn_by(point['family'])} {point['number']}"  # the same one, however it was run
-        for item, cold_us, warm_us in READ[point["mode"]](point):
+        program = f"{point['family']} {point['number']}"
+        for item, cold_us, warm_us in _alone(point) if point["mode"] == "eager" else _kernels(point):
             measured.append(Measured(item, cold_us, warm_us, program, item.floor_us(device)))
     return measured
 
 
 def _kernels(point: Point) -> Iterator[tuple[Item, float, float]]:
-    return _inductors(point, point)
-
-
-def _inductors(times: CompiledTimes, point: Point) -> Iterator[tuple[Item, float, float]]:
     """(item, cold, warm) of each kernel that Inductor wrote; cold alone was measured."""
-    for kernel in times.get("kernels", ()):
+    for kernel in point.get("kernels", ()):
         item = kernel_item(read_traits(kernel["source"]), kernel["bytes_moved"])
         if item is not None and kernel["times_us"]:
             time_us = _net(kernel["times_us"][0], point)
@@ -108,46 +99,6 @@ def _alone(point: Point) -> Iterator[tuple[Item, float, float]]:
     cold_us, warm_us = point["cold_us"] - forward["cold_us"], point["warm_us"] - forward["warm_us"]
     if min(cold_us / point["cold_us"], warm_us / point["warm_us"]) >= LEAST_DIFFERENCE:
         yield item, max(LEAST_US, cold_us), max(LEAST_US, warm_us)
-
-
-def _generated(point: Point) -> Iterator[tuple[Item, float, float]]:
-    """Each kernel of this project's generator, by itself."""
-    for kernel in point.get("generated", ()):
-        item = generated_item(msgspec.convert(kernel["traits"], GeneratedTraits))
-        yield item, _net(kernel["cold_us"], point), _net(kernel["warm_us"], point)
-
-
-def _own(point: Point) -> Iterator[tuple[Item, float, float]]:
-    """Each of this project's own kernels that took the program whole."""
-    try:
-        operations = lower(parse(point["text"])).operations
-    except RegionError:
-        return
-    for candidate, times in point.get("candidates", {}).items():
-        item = own_item(candidate, operations)
-        if item is not None:
-            yield item, _net(times["cold_us"], point), _net(times["warm_us"], point)
-
-
-def _autotuned(point: Point) -> Iterator[tuple[Item, float, float]]:
-    """Inductor's own kernels under max-autotune; of a program of one product or convolution its time, whether a
-    library's call or a template was chosen. The default mode's kernels are as good as any others."""
-    for item, cold_us, warm_us in _kernels(point):
-        yield autotuned_item(item), cold_us, warm_us
-    default = point.get("default")
-    if default is not None:
-        yield from _inductors(default, point)
-    if point.get("kernels") and default is not None and default.get("kernels"):
-        return  # something is around it
-    for item, cold_us, warm_us in _alone(point):
-        if item.flops:
-            yield autotuned_item(item), cold_us, warm_us
-
-
-READ: Mapping[str, Callable[[Point], Iterator[tuple[Item, float, float]]]] = {
-    "eager": _alone, "compile": _kernels, "generated": _generated, "own": _own, "max-autotune": _autotuned,
-}  # fmt: skip
-"""Items and their times, cold and warm, by how a point was run."""
 
 
 def fit_atlas(

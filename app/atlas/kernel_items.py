@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from app.atlas.item import Item, alignment, log2
 from profiler.oracle.model import PERSISTENT, POINTWISE, REDUCTION, SCAN
@@ -77,42 +76,8 @@ def kernel_item(traits: KernelTraits, bytes_moved: int | None = None) -> Item | 
         "written over": float(len(traits.mutated)), "aligned": float(alignment(last, 6)),
         "last size": log2(outer[-1]) if outer else 0.0, "axes": float(len(traits.sizes)), f"kind={traits.kind}": 1.0,
     }  # fmt: skip
-    group = "generated pointwise" if traits.kind == POINTWISE else REDUCTIONS
-    return Item(f"{group}{BY_CHANCE}" if _tuned_by_chance(traits, columns) else group, moved, numbers, lanes=lanes)
-
-
-REDUCTIONS = "generated reduction"
-BY_CHANCE = " tuned by chance"
-"""Stands behind the group of kernels whose configuration Inductor chooses by a time that is not theirs.
-
-Its benchmark (`CachingAutotuner.bench`) copies what a kernel writes over, between the two events, in each call: the
-host takes 100 to 500 µs for that, and what is shorter is timed at its pace (docs/oracle.md). In a group of their own
-such kernels have an interval of their own.
-"""
-ONE_CONFIGURATION = 256
-"""Elements of a row of neighbours from which on the default mode has one configuration
-(`triton_heuristics._persistent_reduction_configs`)."""
-
-
-def _tuned_by_chance(traits: KernelTraits, columns: int) -> bool:
-    """Whole rows in registers, of which several configurations are compared, with an argument that is written over."""
-    inner = traits.reduction_hint == "INNER" and columns >= ONE_CONFIGURATION
-    outer = traits.reduction_hint == "OUTER"
-    return traits.kind == PERSISTENT and bool(traits.mutated) and not inner and not outer
-
-
-def broader_item(item: Item) -> Item | None:
-    """The same among kernels that are tuned as they should be, for an atlas with few points; None for one of these."""
-    return replace(item, group=item.group.removesuffix(BY_CHANCE)) if item.group.endswith(BY_CHANCE) else None
-
-
-AUTOTUNED = "autotuned"
-"""What stands in the place of the first word of a group's name, for the same under max-autotune."""
-
-
-def autotuned_item(item: Item) -> Item:
-    """The same kernel or call under max-autotune, where more configurations of it are compared."""
-    return replace(item, group=f"{AUTOTUNED} {item.group.partition(' ')[2]}")
+    group = "generated pointwise" if traits.kind == POINTWISE else "generated reduction"
+    return Item(group, moved, numbers, lanes=lanes)
 
 
 def _lane_bytes(access: Access) -> int:

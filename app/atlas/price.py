@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from app.atlas.atlas import Atlas, Price
-from app.atlas.generated_items import generated_item
 from app.atlas.item import Item
-from app.atlas.kernel_items import autotuned_item, broader_item, kernel_item
+from app.atlas.kernel_items import kernel_item
 from app.atlas.operation_items import site_item
-from kernels.codegen.traits_model import GeneratedLaunch
 from profiler.hardware import Device
 from profiler.oracle.model import OracleKernel, Prediction
+from profiler.region.graph.operation import Tensor
 
 CALL_US = 2.0
 """What a timed call takes besides its kernels: the device's events, and the first launch behind them.
@@ -81,7 +79,8 @@ def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | No
     """
     parts = []
     for kernel in prediction.kernels:
-        price = _of_kernel(kernel_item(kernel.traits, kernel.bytes_moved), atlas, device)
+        item = kernel_item(kernel.traits, kernel.bytes_moved)
+        price = atlas.price(item, device) if item is not None else None
         if price is None:
             return None
         time_us = kernel.calls * price.cold_us
@@ -92,62 +91,13 @@ def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | No
     return Total(tuple(parts))
 
 
-def autotuned(prediction: Prediction, atlas: Atlas, device: Device) -> Total | None:
-    """The same kernels and calls where each is tuned: by what was measured under max-autotune, else as by default.
-
-    prediction: of the default mode. What a template fuses behind a product is not known. None as for `compiled`, and
-    where nothing of it was measured under max-autotune.
-    """
-    total = compiled(prediction, atlas, device)
-    if total is None:
-        return None
-    parts = [_tuned(part, atlas, device) for part in total.parts]
-    return Total(tuple(parts)) if parts != list(total.parts) else None
-
-
-def _tuned(part: Part, atlas: Atlas, device: Device) -> Part:
-    price = None if part.price is None else atlas.price(autotuned_item(part.price.item), device)
-    if price is None or part.price is None:
-        return part
-    ratio = price.cold_us / part.price.cold_us
-    return replace(part, time_us=part.time_us * ratio, deviation=price.deviation, price=price)
-
-
-def generated(
-    launches: Sequence[GeneratedLaunch], calls: Sequence[tuple[str, float, Price | None]], atlas: Atlas, device: Device
-) -> Total | None:
-    """This project's generated kernels and the calls that stay: (name, µs, price) of each.
-
-    None where a kernel of a form is among them that was not measured.
-    """
-    cache, parts = Cache(device.l2_bytes * HELD), []
-    for launch in launches:
-        held = cache.share_held(launch.reads)
-        cache.touch((*launch.reads, *launch.writes))
-        price = atlas.price(generated_item(launch.traits), device)
-        if price is None:
-            return None
-        parts.append(Part(launch.kernel, between(price, held), price.deviation, price))
-    parts += [Part(name, time_us, None if price is None else price.deviation, price) for name, time_us, price in calls]
-    return Total(tuple(parts))
-
-
 def first_unpriced(prediction: Prediction, atlas: Atlas, device: Device) -> OracleKernel | None:
     """The kernel for which `compiled` says nothing of an answer; None where it says something."""
     for kernel in prediction.kernels:
-        if _of_kernel(kernel_item(kernel.traits, kernel.bytes_moved), atlas, device) is None:
+        item = kernel_item(kernel.traits, kernel.bytes_moved)
+        if item is None or atlas.price(item, device) is None:
             return kernel
     return None
-
-
-def _of_kernel(item: Item | None, atlas: Atlas, device: Device) -> Price | None:
-    """None for what could not be read, and for kinds of which nothing was measured."""
-    if item is None:
-        return None
-    price = atlas.price(item, device)
-    if price is None and (broader := broader_item(item)) is not None:
-        return atlas.price(broader, device)
-    return price
 
 
 def _call(name: str, item: Item | None, atlas: Atlas, device: Device) -> Part:
@@ -165,24 +115,15 @@ def between(price: Price, warm: float) -> float:
     return price.warm_us * warm + price.cold_us * (1 - warm)
 
 
-class Stored(Protocol):
-    """A tensor, as far as its memory goes. storage: equal for those that share it."""
-
-    @property
-    def storage(self) -> Hashable: ...
-    @property
-    def bytes(self) -> int: ...
-
-
 class Cache:
     """Which tensors were used last, by storage. L2 keeps what was used within its size."""
 
     def __init__(self, held_bytes: float) -> None:
         self.held_bytes = held_bytes
         self.passed = 0.0
-        self.used: dict[Hashable, float] = {}
+        self.used: dict[int, float] = {}
 
-    def share_held(self, tensors: Iterable[Stored]) -> float:
+    def share_held(self, tensors: Iterable[Tensor]) -> float:
         """Share of their bytes that is still there."""
         read = list(tensors)
         total = sum(t.bytes for t in read)
@@ -191,7 +132,7 @@ class Cache:
         )
         return held / total if total else 0.0
 
-    def touch(self, tensors: Iterable[Stored]) -> None:
+    def touch(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             self.passed += tensor.bytes
             self.used[tensor.storage] = self.passed - tensor.bytes

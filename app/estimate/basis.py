@@ -12,7 +12,7 @@ from app.atlas.describe import MeasuredPoint, measured_point, reasons
 from app.atlas.shipped import basis_of
 from app.estimate.eager_time import atlas_prices, operation_times
 from app.estimate.facts import RegionFacts
-from app.estimate.predict import goes_by_generated_kernels, goes_by_kernels
+from app.estimate.predict import goes_by_kernels
 from app.estimate.rates import BEYOND, Rates
 from app.units import amount, share
 from profiler.hardware import Device
@@ -20,8 +20,6 @@ from profiler.oracle.model import FOREACH, TEMPLATE, Prediction
 from profiler.region.graph.cost_model import OperationCost
 
 Source = Literal["oracle", "rules"]
-Way = Literal["eager", "compile", "triton"]
-"""Eager's operations, Inductor's kernels and calls, this project's generated kernels with the calls that stay."""
 
 MOST_PARTS = 20
 """Of either way, the longest first."""
@@ -42,7 +40,7 @@ class ExplainedPart:
     most of it. nearest: the measured program that is most like it. correlation: with it, 0 to 1.
     """
 
-    way: Way
+    way: Literal["eager", "compile"]
     name: str
     launches: int
     time_us: float
@@ -63,7 +61,7 @@ class PredictionBasis:
     eager_known: share of eager's time that the atlas said. fitted_on: devices of the rates by which all else is
     predicted; rates_factor: as range_factor, of ranges by these. prediction: whose kernels torch.compile's time is of;
     because: why those of our rules, "" where they are Inductor's. parts: of eager, then of torch.compile where Inductor
-    told its kernels, then of generated kernels where the atlas has such, the longest first.
+    told its kernels, the longest first.
     """
 
     device: Device
@@ -90,10 +88,7 @@ def prediction_basis(
     shown = [_explain_operation(part, atlas, device) for part in _longest(eager)]
     if by_kernels and facts.compiled_total is not None:
         compiled = sorted(facts.compiled_total.parts, key=lambda p: -p.time_us)[:MOST_PARTS]
-        shown += [_explain_kernel(part, "compile", atlas, device) for part in compiled]
-    if goes_by_generated_kernels(facts, rates) and facts.generated_total is not None:
-        generated = sorted(facts.generated_total.parts, key=lambda p: -p.time_us)[:MOST_PARTS]
-        shown += [_explain_kernel(part, "triton", atlas, device) for part in generated]
+        shown += [_explain_kernel(part, atlas, device) for part in compiled]
     total = sum(part.time_us for part in eager)
     known = sum(part.time_us for part in eager if part.price is not None)
     return PredictionBasis(
@@ -166,14 +161,14 @@ def _explain_operation(part: EagerPart, atlas: Atlas | None, device: Device) -> 
     )  # fmt: skip
 
 
-def _explain_kernel(part: price.Part, way: Way, atlas: Atlas | None, device: Device) -> ExplainedPart:
+def _explain_kernel(part: price.Part, atlas: Atlas | None, device: Device) -> ExplainedPart:
     if part.price is None:
         words = "a call whose like was not measured: a guess from what it moves and computes"
-        return ExplainedPart(way, part.name, part.launches, part.time_us, None, None, words, False)
+        return ExplainedPart("compile", part.name, part.launches, part.time_us, None, None, words, False)
     item = part.price.item
     words = _because(part.price, part.launches, part.time_us, [], device)
     return ExplainedPart(
-        way, part.name, part.launches, part.time_us, part.launches * item.bytes_moved,
+        "compile", part.name, part.launches, part.time_us, part.launches * item.bytes_moved,
         part.launches * item.flops or None, words, True, *_nearest(part.price, atlas),
     )  # fmt: skip
 

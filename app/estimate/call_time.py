@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from app.atlas.atlas import Price
-from app.atlas.own_items import own_item
-from app.atlas.shipped import basis_of
 from app.estimate.eager_time import alone_us, attention_calls, attention_factor, call_us, operation_times
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
@@ -157,19 +154,6 @@ def own_us(
     computed += idle_us(shape.between, device, rates)
     starts = 1 + joins(candidate, widest(shape.operations), device)
     return call_us(rates) + starts * rates.times.fused_kernel + math.hypot(moved, computed)
-
-
-def own_price(shape: ShapeFacts, device: Device, candidate: str, rates: Rates) -> Price | None:
-    """What the atlas says of this project's own kernel for all of the region; None where it has no points of it.
-
-    With gradients the rates stay: of few such points, the prediction of two norms was 1.3 and 1.8 times what their
-    halves were measured to take.
-    """
-    basis = basis_of(device, rates.scaled) if rates.atlas else None
-    if basis is None or shape.launched is None or shape.halves is not None:
-        return None
-    item = own_item(candidate, shape.launched.operations)
-    return None if item is None else basis.atlas.price(item, device)
 
 
 ONE_PASS = {"triton:cross_entropy": "triton:cross_entropy_with_gradient"}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.atlas.price import Total
 from app.atlas.shipped import Launched
-from kernels.codegen.traits_model import GeneratedLaunch, LaidOut
 from profiler.oracle.model import Prediction, Recompiles
 from profiler.region.graph.cost_model import Cost, KernelCost
 
@@ -211,16 +210,6 @@ class FusionGap:
         return FusionGap(beyond[0] / written, beyond[1] / written, more)
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedCode:
-    """What this project's generator writes at the heaviest binding: its kernels, the names of the operations that stay
-    calls, and gradients that are copied before the backward."""
-
-    launches: tuple[GeneratedLaunch, ...]
-    calls: tuple[str, ...] = ()
-    laid_out: tuple[LaidOut, ...] = ()
-
-
 @dataclass(frozen=True)
 class RegionFacts:
     """A region as the rule sees it.
@@ -232,8 +221,7 @@ class RegionFacts:
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. optimizer_class: whose step it is. needs: what
     Triton does not give ("grid-wide", "nvlink", "last per cent"). not_generated: why the generator of Triton
-    refuses the region, "" where it takes it or was not asked; generated_lines: of code that it writes; generated: what
-    that launches, and generated_total: priced by the device's atlas; apart: what
+    refuses the region, "" where it takes it or was not asked; generated_lines: of code that it writes; apart: what
     it does not fuse; taken: what it fuses where torch.compile makes a call. kernels: this project's own that
     compute all of it. hidden_share: of the products' FLOPs, those of scores that masks of positions hide.
     attention_density: share of its attention's scores that any call has to look at, half in causal order. sdpa:
@@ -242,8 +230,7 @@ class RegionFacts:
     share_predicted:
     the step is predicted and nobody recorded it. prediction, recompiles: the oracle's answers, None where it was not
     asked or had none. compiled_total: the
-    prediction's kernels and calls at the heaviest binding, priced by the device's atlas; autotuned_total: the same
-    under max-autotune, where that was measured. packages_known: what is
+    prediction's kernels and calls at the heaviest binding, priced by the device's atlas. packages_known: what is
     installed is known, or taken to be what this host has, so that nothing else is advised; the widget asks of no host.
     """
 
@@ -279,8 +266,6 @@ class RegionFacts:
     launches: float | None = None
     not_generated: str = ""
     generated_lines: int = 0
-    generated: GeneratedCode | None = None
-    generated_total: Total | None = None
     apart: FusionGap = FusionGap()
     taken: Taken = NOTHING_TAKEN
     kernels: tuple[Kernel, ...] = ()
@@ -290,7 +275,6 @@ class RegionFacts:
     sdpa_bytes: int = 0
     prediction: Prediction | None = None
     compiled_total: Total | None = None
-    autotuned_total: Total | None = None
     recompiles: Recompiles | None = None
     obstacles: tuple[CompileBlocker, ...] = ()
     kernel_names: tuple[str, ...] = ()

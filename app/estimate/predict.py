@@ -12,20 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.atlas.interpolation import EIGHTY
-from app.atlas.price import CALL_US, Total
+from app.atlas.price import CALL_US
 from app.atlas.shipped import basis_of
-from app.estimate.call_time import (
-    FLEX,
-    SDPA,
-    STRIDED,
-    WITH_CAP,
-    idle_us,
-    least_bytes,
-    library_us,
-    own_price,
-    own_us,
-    part_us,
-)
+from app.estimate.call_time import FLEX, SDPA, STRIDED, WITH_CAP, idle_us, least_bytes, library_us, own_us, part_us
 from app.estimate.eager_time import (
     MOSTLY_KNOWN,
     call_us,
@@ -33,7 +22,6 @@ from app.estimate.eager_time import (
     eager_us,
     operation_times,
     sureness,
-    weighed,
 )
 from app.estimate.facts import NOTHING_TAKEN, Cover, FusionGap, Kernel, RegionFacts, ShapeFacts, Taken
 from app.estimate.fused_time import (
@@ -49,7 +37,7 @@ from app.estimate.range import Range
 from app.estimate.rates import BEYOND, FITTED, Fused, Rates, share_of, spread
 from profiler.hardware import Device
 from profiler.region import op_kinds
-from profiler.region.graph.cost_model import Cost, floor_us, without_hidden
+from profiler.region.graph.cost_model import Cost, memory_bytes
 
 __all__ = [
     "SDPA",
@@ -115,14 +103,11 @@ def torch_compile(
 ) -> Prediction | None:
     """torch.compile in mode default, max-autotune or reduce-overhead."""
     graphs = mode == "reduce-overhead"
-    total = facts.compiled_total
-    if mode == "max-autotune" and facts.autotuned_total is not None:
-        total = facts.autotuned_total
-    factor = _over_rules(total, facts, device, mode if total is not facts.compiled_total else "default", rates)
+    factor = _by_its_kernels(facts, device, rates)
     part = 0.0 if graphs else rates.host.part
     return _predict(
         "compile" if mode == "default" else f"compile-{mode}", facts, device, rates,
-        deviation=None if factor is None or total is None else COMPILED_WIDER * total.deviation,
+        deviation=None if factor is None else _compiled_deviation(facts),
         time=lambda s: (factor or 1.0) * compiled_us(s, device, mode, rates, facts.sdpa),
         written=lambda c: c.fused.bytes_written,
         launches=lambda s: s.cost.fused.launches * rates.times.fused_kernel,
@@ -135,34 +120,25 @@ def goes_by_kernels(facts: RegionFacts, rates: Rates = FITTED) -> bool:
     return facts.compiled_total is not None and rates.atlas and facts.compiled_total.known >= MOSTLY_KNOWN
 
 
-def goes_by_generated_kernels(facts: RegionFacts, rates: Rates = FITTED) -> bool:
-    """Whether the time of generated Triton is that of its own kernels, priced by the atlas, and not what rates say."""
-    total = facts.generated_total
-    return total is not None and rates.atlas and total.known >= MOSTLY_KNOWN
-
-
-GENERATED_WIDER = 1.2
-"""Of generated kernels, as COMPILED_WIDER."""
 COMPILED_WIDER = 1.2
 """Kernels' errors together over what their own deviations come to: of 51 programs of the corpus's fit third 80 % were
 inside then, 73 % without."""
 
 
-def _over_rules(total: Total | None, facts: RegionFacts, device: Device, mode: str, rates: Rates) -> float | None:
+def _compiled_deviation(facts: RegionFacts) -> float | None:
+    return None if facts.compiled_total is None else COMPILED_WIDER * facts.compiled_total.deviation
+
+
+def _by_its_kernels(facts: RegionFacts, device: Device, rates: Rates) -> float | None:
     """Time of the kernels that Inductor makes, by the atlas, over what our fusion rules say of the heaviest binding.
 
     None where the oracle was not asked or the atlas does not know its kernels.
     """
-    shape = facts.heaviest
+    total, shape = facts.compiled_total, facts.heaviest
     if total is None or shape is None or not goes_by_kernels(facts, rates):
         return None
-    return _over(total, compiled_us(shape, device, mode, rates, facts.sdpa), rates)
-
-
-def _over(total: Total, by_rates_us: float, rates: Rates) -> float:
-    """What a total says over what the rates say of the same, as far as it is sure."""
     time_us = total.time_us - CALL_US + call_us(rates)
-    return float((time_us / by_rates_us) ** sureness(total.deviation))
+    return float((time_us / compiled_us(shape, device, "default", rates, facts.sdpa)) ** sureness(total.deviation))
 
 
 def library(
@@ -227,17 +203,9 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
     if _absent(facts, part):
         return None
     trained = _trained_us(facts, rates.host.autograd)
-    known = own_price(facts.heaviest, device, kernel.candidate, rates) if part is None and facts.heaviest else None
-
-    def time(shape: ShapeFacts) -> float:
-        by_rates = own_us(shape, device, kernel.candidate, rates, facts.attention_density, part)
-        price = known if shape is facts.heaviest else own_price(shape, device, kernel.candidate, rates)
-        return by_rates if part is not None or price is None else call_us(rates) + weighed(by_rates, price, 0.0)
-
     return _predict(
         kernel.candidate, facts, device, rates,
-        deviation=None if known is None else known.deviation,
-        time=time,
+        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.attention_density, part),
         written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: rates.host.written + trained + _rest_host_us(s, rates, part),
@@ -246,16 +214,10 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
 
 def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTED) -> Prediction | None:
     """Triton that is written for the region. whole: one kernel for all, by hand; else generated, a kernel a group."""
-    total, shape = facts.generated_total, facts.heaviest
-    if whole or total is None or shape is None or not goes_by_generated_kernels(facts, rates):
-        # Where the compiler calls attention its kernels are not those that are generated.
-        total = None
-        factor = None if facts.sdpa else _over_rules(facts.compiled_total, facts, device, "default", rates)
-    else:
-        factor = _over(total, generated_us(shape, device, rates, facts.apart, facts.taken), rates)
+    # Where the compiler calls attention its kernels are not those that are generated.
+    factor = None if facts.sdpa else _by_its_kernels(facts, device, rates)
     return _predict(
         "triton:custom" if whole else "triton:generated", facts, device, rates,
-        deviation=None if total is None else GENERATED_WIDER * total.deviation,
         time=lambda s: (
             written_us(s, device, rates, facts.attention_density)
             if whole
@@ -292,7 +254,7 @@ def _predict(
         if deviation is None
         else interval(mid, deviation, device, rates.scaled)
     )
-    least = sum(s.calls * floor_us(without_hidden(s.cost, facts.hidden_share), device) for s in facts.shapes) / calls
+    least = sum(s.calls * (1e6 * memory_bytes(s.cost, device) / device.copy_rate) for s in facts.shapes) / calls
     span = Range(max(least, span.low), max(least, span.mid), max(least, span.high))
     return Prediction(candidate, span, launch, most, host_us)
 

@@ -43,15 +43,14 @@ class NearestMeasured(TypedDict):
 
 
 class PredictedPart(TypedDict):
-    """One operation as eager runs it, one kernel or library call of Inductor's, or one of `triton:generated`, with its
-    predicted time.
+    """One operation as eager runs it, or one kernel or library call of Inductor's, with its predicted time.
 
     name: as in `cost.operations` or `oracle`. bytes_moved, flops, time_us: of all `launches`; null where nobody can
     tell. bytes_per_s, flops_per_s: what that comes to. because: both in words, and what sets the pace. measured:
     measured points gave the time; else rates or a guess. nearest: null without measured points.
     """
 
-    way: Literal["eager", "compile", "triton"]
+    way: Literal["eager", "compile"]
     name: str
     launches: int
     time_us: float
@@ -73,8 +72,7 @@ class RestsOn(TypedDict):
     points gave; rates gave the rest. rates: by which all is predicted that the atlas has not, library calls and
     hand-written kernels among it. observed: the time now goes by a trace's, with which other ways are scaled.
     prediction_because: why torch.compile's time is by our rules, "" where it is by Inductor's kernels. sentence: all
-    of this in words. parts: the longest 20 of eager's, of torch.compile's where Inductor told its kernels, and of
-    generated Triton's where such kernels were measured.
+    of this in words. parts: the longest 20 of eager's, and of torch.compile's where Inductor told its kernels.
     """
 
     device: str

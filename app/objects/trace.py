@@ -483,6 +483,7 @@ class SlimTrace(TypedDict, total=False):
     device: str | None
     origin: Origin | None
     step_time_us: float | None
+    unprofiled_us: float | None
     step_times: StepTimes | None
     step_parts: StepParts | None
     rests: list[Rest]

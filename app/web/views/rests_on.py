@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypedDict
 
-from app.atlas.describe import CHOSEN_BY_CHANCE
-from app.estimate.basis import ALIKE, MOST_PARTS
+from app.estimate.basis import ALIKE
 from app.objects.basis import PredictedPart
 from app.objects.region import RegionBody
 
 TITLES = (
     ("eager", "Operation by operation, as eager PyTorch runs it", "Operation"),
     ("compile", "Kernel by kernel, as Inductor makes them for torch.compile", "Kernel"),
-    ("triton", "Kernel by kernel, as they are generated in Triton", "Kernel"),
 )
 """Way, caption of its table, heading of its first column."""
 
@@ -34,12 +31,10 @@ class ExplainedWay(TypedDict):
 
 
 class RestsOnSection(TypedDict):
-    """Context of partials/region/rests_on.html. near: correlation from which on a measured program is near. chance: a
-    kernel of Inductor's may come out slower than it need be, and what ends that."""
+    """Context of partials/region/rests_on.html. near: correlation from which on a measured program is near."""
 
     ways: list[ExplainedWay]
     near: float
-    chance: str | None
 
 
 def rests_on_section(region: RegionBody) -> RestsOnSection | None:
@@ -57,18 +52,8 @@ def rests_on_section(region: RegionBody) -> RestsOnSection | None:
             if part["way"] == way
         ]
         if rows:
-            ways.append({"title": title, "what": what, "rows": rows, "cut": _is_cut(way, len(rows), launched)})
-    by_chance = any(CHOSEN_BY_CHANCE in part["because"] for part in rests["parts"] if part["way"] == "compile")
-    return {"ways": ways, "near": ALIKE, "chance": COMPARED_FAIRLY if by_chance else None}
-
-
-COMPARED_FAIRLY = 'torch.compile(region, options={"inplace_buffers": False})'
-"""The call under which no kernel writes over its input: configurations are compared by their own times."""
-
-
-def _is_cut(way: str, shown: int, launched: Mapping[str, int]) -> bool:
-    """Whether there may be more than these. Of generated kernels nobody tells how many there are."""
-    return shown < launched[way] if way in launched else shown == MOST_PARTS
+            ways.append({"title": title, "what": what, "rows": rows, "cut": len(rows) < launched[way]})
+    return {"ways": ways, "near": ALIKE}
 
 
 def _kernels(region: RegionBody) -> int:

@@ -20,7 +20,12 @@ from profiler.region.model import ITEMSIZE
 FOLDER = Path(kernels.calibrate.__file__).parent / "recorded"
 FIRST = {*memory_programs.FAMILIES, *matrix_programs.FAMILIES, *FUSED}
 """Families that every recording has; the others came later."""
-RECORDINGS = {"h100": ("NVIDIA H100 80GB HBM3", 7700), "h200": ("NVIDIA H200", 12_500)}
+RECORDINGS = {
+    "h100": ("NVIDIA H100 80GB HBM3", 7700),
+    "h200": ("NVIDIA H200", 5700),
+    "later/h200": ("NVIDIA H200", 12_500),
+}
+"""`later` has points that the shipped atlases do not have yet (docs/corpus.md)."""
 
 
 @pytest.fixture(scope="module", params=sorted(RECORDINGS))
@@ -45,7 +50,7 @@ def test_each_point_is_the_program_of_its_number(recorded: tuple[str, list[Point
 def test_no_time_is_below_what_memory_allows(recorded: tuple[str, list[Point]]) -> None:
     """Inputs beyond L2 that one operation reads whole, at the datasheet's rate: faster is a fault of measuring."""
     name, points = recorded
-    device = next(d for d in DEVICES if name in d.matches)
+    device = next(d for d in DEVICES if Path(name).name in d.matches)
     looked_at = 0
     for point in points:
         if point["family"] not in ("softmax", "reduce", "ternary", "loss"):
@@ -84,8 +89,8 @@ def test_traits_of_generated_kernels_are_those_that_prices_read(recorded: tuple[
     """Of the H200, where they were measured; each launch has its own times, and takes no less than its bytes do."""
     name, points = recorded
     kernels = [k for p in points if p["mode"] == "generated" for k in p["generated"]]
-    assert len(kernels) > (2600 if name == "h200" else -1)
-    device = next(d for d in DEVICES if name in d.matches)
+    assert len(kernels) > (2600 if name == "later/h200" else -1)
+    device = next(d for d in DEVICES if Path(name).name in d.matches)
     for kernel in kernels:
         traits = msgspec.convert(kernel["traits"], GeneratedTraits)
         assert kernel["warm_us"] > 0 and kernel["cold_us"] > 0

@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 
 from app.analysis import service
-from app.atlas.describe import CHOSEN_BY_CHANCE
 from app.cli import main
 from app.objects.region import RegionBody
 from app.web.templating import environment
 from app.web.views import trace_page
 from app.web.views.region.region_page import analysis
 from app.web.views.report import region_report
-from app.web.views.rests_on import COMPARED_FAIRLY, rests_on_section
-from profiler.oracle.process import Oracle
+from app.web.views.rests_on import rests_on_section
 
 CHAIN = "x: f32[4096, 8192]\ny = relu(x * 2.0 + 1.0)\nreturn y\n"
 
@@ -103,17 +101,3 @@ def test_the_shell_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], a
     assert "torch.compile's time is by our fusion rules: Inductor was not asked." in sentence
     if as_json:
         assert json.loads(out)["prediction"] == "rules"
-
-
-def test_where_inductor_chooses_by_chance_the_page_says_what_ends_it() -> None:
-    """The means over 16 rows took 64 or 121 µs by what Inductor chose, 50 where it timed the kernels: docs/oracle.md."""
-    text = "x: f32[16, 1024, 768]\nz = exp(x)\nm = z.mean(0)\ns = z.square().mean(0)\nreturn m, s\n"
-    oracle = Oracle(timeout_s=120.0)
-    try:
-        region = service.advise_region(text, device="H200", oracle=oracle)
-    finally:
-        oracle.stop()
-    compiled = [p for p in region["rests_on"]["parts"] if p["way"] == "compile"]
-    assert [CHOSEN_BY_CHANCE in p["because"] for p in compiled] == [True]
-    assert COMPARED_FAIRLY in html.unescape(body(region))
-    assert COMPARED_FAIRLY not in html.unescape(body(advised()))
