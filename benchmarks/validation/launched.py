@@ -60,7 +60,9 @@ class Results:
     def add(self, name: str, item: Launched, body: Json) -> None:
         """One validation, or why there is none."""
         with self.lock:
-            self.body["regions"][name] = {"part": item.part, "text": item.text, **summary(body)}
+            self.body["regions"][name] = {
+                "part": item.part, "text": item.text, "without": list(item.without), **summary(body),
+            }  # fmt: skip
             if "failed" not in body:
                 self.body |= {"device": body["device"], "software": body["software"], "date": body["date"]}
             fresh = self.path.with_suffix(".new")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.validation.launched_regions import FULL_CARD_BYTES, LARGE_BYTES
+from benchmarks.validation.launched_regions import FULL_CARD_BYTES, LARGE_BYTES, REGIONS
 from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE
 from tools.docs.measured_page import load
-from tools.records.launched_record import timed
+from tools.records.launched_record import FASTER, SLOWER, launched, lines, own_change, timed
 
 FLEX = "library:torch.nn.attention.flex_attention"
 
@@ -34,7 +36,7 @@ def test_the_attention_of_a_traced_block_is_advised_the_call_that_won() -> None:
     assert next(iter(timed(region("attention-of-a-trace")))) == FLEX
 
 
-def test_a_cross_entropy_by_hand_is_ours_within_its_time() -> None:
+def test_nll_loss_of_log_softmax_is_ours_within_its_time() -> None:
     times = timed(region("loss-nll"))
     assert next(iter(times)) == "triton:cross_entropy"
     assert times["triton:cross_entropy"] <= 1350
@@ -42,24 +44,67 @@ def test_a_cross_entropy_by_hand_is_ours_within_its_time() -> None:
     assert refused["status"] == "mismatch"  # its loss is rounded to bf16, where the text's is f32
 
 
-def test_of_a_region_of_thirty_gigabytes_every_candidate_was_timed() -> None:
+NOT_INSTALLED = {"flag_gems": "rms_norm", "quack": "rmsnorm", "flashinfer": "rmsnorm"}
+
+
+def test_a_region_of_thirty_gigabytes_was_timed_by_all_that_was_installed_and_is_not_the_region_itself() -> None:
     large = region("large")
     x = parse(large["text"]).inputs[0]
     touched = 2 * ITEMSIZE[x.dtype] * int(x.shape[0]) * int(x.shape[1])
     assert touched >= 0.99 * LARGE_BYTES == 0.99 * 30e9
     assert FULL_CARD_BYTES == 141e9
-    assert {n for n, c in large["candidates"].items() if "time_us" not in c} == {"library:torch.nn.functional.rms_norm"}
+    assert not large["without"]
+    untimed = {n: c["status"] for n, c in large["candidates"].items() if "time_us" not in c}
+    assert untimed.pop("library:torch.nn.functional.rms_norm") == "not_run"
+    assert set(untimed.values()) == {"not_installed"}
+    assert set(untimed) == {f"library:{n}.{c}" for n, c in NOT_INSTALLED.items()}
     assert len(timed(large)) == 6
 
 
-def test_generated_reductions_are_right_and_no_longer_many_times_slower() -> None:
+def test_generated_reductions_are_right_and_more_became_faster_than_slower_by_their_own_time() -> None:
     record = load("rows")
     assert {p["status"] for p in record["programs"]} == {"right"}
     ratios = [p["generated_us"] / p["compiled_us"] for p in record["programs"]]
-    before = [p["before_generated_us"] / p["before_compiled_us"] for p in record["programs"]]
-    assert len(ratios) == 40
-    assert statistics.median(ratios) < 1.0 < max(before) / max(ratios)
+    own = own_change(record["programs"])
+    assert len(ratios) == len(own) == 40
+    assert statistics.median(ratios) < 1.0
+    assert statistics.median(own) < 1.0
+    assert sum(c < FASTER for c in own) == 15 and min(own) < 0.01
+    assert sorted(n for n, c in enumerate(own) if c > SLOWER) == [11, 38]
     assert sorted(n for n, r in enumerate(ratios) if r > 1.1) == [4, 10, 21]
+
+
+def test_what_was_not_timed_is_on_the_page() -> None:
+    """The other two spellings of the loss and both norms in training; candidates left out for time."""
+    record = load("launched")
+    untimed = {name for name, r in record["regions"].items() if not timed(r)}
+    assert untimed == {
+        "loss-cross-entropy", "loss-by-hand", "rms-norm-training", "layer-norm-training", "attention-gemma-grouped",
+    }  # fmt: skip
+    page = "\n".join(lines(record))
+    assert "1 of 3 of loss, 0 of 2 of norm" in page
+    for name in untimed:
+        assert f"{name.replace('-', ' ')} (" in page
+    (loss,) = [line for line in page.splitlines() if line.startswith("- loss nll")]
+    for left_out in REGIONS["loss-nll"].without:
+        assert f"`{left_out}`" in loss.partition("left out for time")[2]
+    (large,) = [line for line in page.splitlines() if line.startswith("- large")]
+    assert "forward alone" in large and "not installed: `flag_gems.rms_norm`" in large
+    (traced,) = [line for line in page.splitlines() if line.startswith("- attention of a trace")]
+    assert "forward alone" in traced
+
+
+def test_a_region_keeps_the_date_and_software_of_its_own_run(tmp_path: Path) -> None:
+    """A later folder's do not take their place."""
+    region = {"part": "norm", "text": "x: f32[8]\nreturn x + 1\n", "candidates": {}}
+    for name, torch in (("early", "2.10"), ("late", "2.11")):
+        body = {"device": "NVIDIA H200", "date": name, "software": {"torch": torch}, "regions": {name: region}}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "validations.json").write_text(json.dumps(body))
+    kept = launched([tmp_path / "early", tmp_path / "late"])["regions"]
+    assert {n: (r["date"], r["software"]["torch"]) for n, r in kept.items()} == {
+        "early": ("early", "2.10"), "late": ("late", "2.11"),
+    }  # fmt: skip
 
 
 def test_lost_programs_of_the_newer_operations_were_run_again_and_are_right() -> None:

@@ -103,6 +103,37 @@ def test_kernels_around_scatters_and_products_compile_and_do_not_spill(name: str
         assert re.search(r"HGMMA|HMMA", item.sass)
 
 
+ODD_NEIGHBOURS = {
+    "of an outer row": "x: bf16[8, {n}, 129]\ns: f32[8]\nreturn softmax(x * s[:, None, None], 1)\n",
+    "of a neighbour": "x: bf16[8, {n}, 129]\ns: f32[129]\nreturn softmax(x * s, 1)\n",
+    "one number": "x: bf16[8, {n}, 129]\ns: f32[1]\nreturn (x * s).sum(1)\n",
+    "all three": "x: bf16[8, {n}, 129]\ns: f32[8]\nt: f32[129]\nu: f32[1]\nv: f32[8, 1, 129]\n"
+    "return ((x * s[:, None, None] + t) * u + v).var(1)\n",
+    "of two outer dimensions": "x: bf16[4, 3, {n}, 129]\ns: f32[4]\nt: f32[3]\n"
+    "return softmax(x * s[:, None, None, None] + t[:, None, None], 2)\n",
+    "a condition": "x: bf16[8, {n}, 129]\ns: f32[8]\n"
+    "return torch.where(s[:, None, None] > 0, x.float(), s[:, None, None]).sum(1)\n",
+    "a place": "x: bf16[8, {n}, 129]\ns: f32[8]\nreturn (x * s[:, None, None]).argmax(1)\n",
+    "by an index": "x: f32[8, {n}, 129]\ni: i64[8].below(99)\nt: f32[99]\nreturn (x * t[i][:, None, None]).sum(1)\n",
+    "written as well": "x: f32[8, {n}, 129]\ns: f32[8]\ny = x * s[:, None, None]\nreturn y.sum(1), y + 1\n",
+}
+"""Reductions over an axis whose neighbours in memory are odd in number, with an operand of some of the rows."""
+
+
+@pytest.mark.parametrize(("form", "length"), [("rows", 64), ("loop", 700)])
+@pytest.mark.parametrize("name", ODD_NEIGHBOURS)
+def test_a_row_of_odd_neighbours_compiles_with_an_operand_of_any_of_its_dimensions(
+    name: str, form: str, length: int
+) -> None:
+    sources = generate(lower(parse(ODD_NEIGHBOURS[name].format(n=length)))).sources
+    walked = [s for s in sources if "inner = " in s.text]
+    assert form in {s.form for s in walked}
+    for source in walked:
+        function, signature = kernel_of(source), signature_of(source)
+        constants, warps = source.constants[-1]
+        assert compile_for(function, signature, dict(constants), "sm_90", warps).spill_bytes == 0
+
+
 def test_a_generated_kernel_compiles_for_other_targets() -> None:
     (source,) = generate(lower(parse(SOFTMAX))).sources
     for target in ("sm_80", "sm_100"):

@@ -7,6 +7,7 @@ program's first tile touches are bytes that it wants.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,9 +59,17 @@ def tile(plan: Plan, source: Source, constants: Mapping[str, int]) -> tuple[int,
         lines, places = span(high // 2, down, rows * width // columns), span(wide // 2, across, columns)
         return high * wide, (lines[:, None] * columns + places).ravel()
     count = constants.get("ROWS", 1)
-    programs = -(-rows // count)
     places = np.arange(min(width, constants.get("BLOCK", width)))
-    return programs, (span(programs // 2, count, rows)[:, None] * width + places).ravel()
+    if "inner = " in source.text:  # programs keep to the neighbours of one outer row
+        neighbours = plan.domain.sizes[plan.domain.first_column - 1]
+        parts = -(-neighbours // count)
+        programs = rows // neighbours * parts
+        outer, part = divmod(programs // 2, parts)
+        lines = outer * neighbours + span(part, count, neighbours)
+    else:
+        programs = -(-rows // count)
+        lines = span(programs // 2, count, rows)
+    return programs, (lines[:, None] * width + places).ravel()
 
 
 def span(number: int, count: int, most: int) -> np.ndarray[Any, Any]:
@@ -95,6 +104,22 @@ def judged(plan: Plan, source: Source) -> tuple[int, float, float]:
             moved += size * count * sectors / (len(reached) * size)
         best = max(best, (min(programs, PROCESSORS), total / moved if moved else 1.0))
     return total, *best
+
+
+def test_as_many_programs_are_counted_as_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 outer rows of 33 neighbours: two programs of 32 rows each, of which the second has one row."""
+    counted = {}
+    for plan, source in kernels_of("x: f32[32, 64, 33]\nreturn softmax(x, 1)\n", monkeypatch):
+        (grid,) = set(re.findall(r"lambda meta: \((.*),\)\]", source.text))
+        assert grid == "32 * triton.cdiv(33, meta['ROWS'])"
+        for constants, _ in source.constants:
+            programs, places = tile(plan, source, dict(constants))
+            height = dict(constants)["ROWS"]
+            assert programs == 32 * -(-33 // height)
+            outer = np.unique(places // plan.domain.width // 33)
+            assert len(outer) == 1
+            counted[height] = programs
+    assert counted[32] == 64 and counted[64] == 32
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))

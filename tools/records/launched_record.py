@@ -15,13 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.validation.launched_regions import REGIONS
+
 Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORDS = ROOT / "tests" / "records"
 LOSS = 1.1
-LEFT_OUT = frozenset({"not_installed", "unsupported"})
-"""Candidates of which nothing was to be measured."""
+FASTER, SLOWER = 0.9, 1.05
+"""Of a program's own time before, from which on it is said to have changed."""
+MOVED = 1.1
+"""From which on another time of the same program by torch.compile is said to be another."""
 
 
 def short_name(device: str) -> str:
@@ -35,14 +39,16 @@ def timed(region: Json) -> dict[str, float]:
     return dict(sorted(times.items(), key=lambda pair: pair[1]))
 
 
-def region_of(region: Json) -> Json:
-    """What is kept of a validation."""
+def region_of(name: str, region: Json) -> Json:
+    """What is kept of a validation. Its `without`, where it does not say it itself: of the same region's text now."""
     kept: Json = {key: region[key] for key in ("part", "text", "outcome", "best", "reason", "failed") if key in region}
     candidates = {
         name: {"time_us": c["time_us"]} if c.get("time_us") else {"status": c["status"], "message": c["message"][:200]}
         for name, c in region.get("candidates", {}).items()
-        if c["status"] not in LEFT_OUT
     }
+    same = name in REGIONS and REGIONS[name].text == region["text"] and candidates
+    without = region.get("without", REGIONS[name].without if same else ())
+    kept["without"] = [end for end in without if not any(n.endswith(end) for n in candidates)]
     kept["candidates"] = candidates
     return kept
 
@@ -56,20 +62,22 @@ def launched(folders: Sequence[Path]) -> Json:
             continue
         if record and record["device"] != body["device"]:
             raise SystemExit(f"{folder} is of another device than those before it: {body['device']}")
-        record |= {key: body[key] for key in ("device", "date", "software")}
+        record["device"] = body["device"]
+        run = {key: body[key] for key in ("date", "software")}
         regions = record.setdefault("regions", {})
         for name, region in body["regions"].items():
             if len(timed(region)) > len(timed(regions.get(name, {}))) or name not in regions:
-                regions[name] = region_of(region)
+                regions[name] = region_of(name, region) | run
         block = read(folder / "block" / "block.json")
         if block:
             first = block["regions"][0]
             kept = ("name", "text", "time_us_per_step", "share_of_step")
             advice = {key: first["advice"][key] for key in ("tool", "mode", "headline", "call")}
-            record["block"] = {**{key: first[key] for key in kept}, "advice": advice}
+            record["block"] = {**{key: first[key] for key in kept}, "advice": advice, **run}
         programs = read(folder / "programs.json")
         if programs:
             record["programs"] = [trimmed(p) for p in programs["programs"]]
+            record["programs_run"] = run
     return record
 
 
@@ -129,19 +137,20 @@ def main(arguments: Sequence[str]) -> int:
 def lines(record: Mapping[str, Any]) -> Iterator[str]:
     """Sentences and a table for docs/measured.md."""
     yield "## What is advised, launched\n"
+    regions = record["regions"]
+    runs = sorted({f"{r['date']}, torch {r['software']['torch']}" for r in regions.values() if timed(r)})
     yield (
-        "`python benchmarks/validation/launched.py`: forward and backward, µs of device time, the fastest first. What "
-        f"was not timed stands with its reason ({record['date']}, torch {record['software']['torch']}).\n"
+        "`python benchmarks/validation/launched.py`: µs of device time of the candidates that ran, the fastest first "
+        f"({record['device']}; {'; '.join(runs)}).\n"
     )
-    for name, region in record["regions"].items():
+    for name, region in regions.items():
         times = timed(region)
         if not times:
             continue
-        others = [f"{n}: {c['status']}" for n, c in region["candidates"].items() if "time_us" not in c]
+        passes = "forward and backward" if ".requires_grad" in region["text"] else "forward alone"
         told = ", ".join(f"`{n}` {us:,.0f}" for n, us in times.items())
-        yield f"- {name.replace('-', ' ')}: {told}" + (f"; not timed: {', '.join(others)}" if others else "")
-    missing = [name.replace("-", " ") for name, region in record["regions"].items() if not timed(region)]
-    yield f"\nNothing was timed of: {', '.join(missing)}.\n" if missing else ""
+        yield f"- {spoken(name)}, {passes}: {told}" + "".join(f"; {text}" for text in not_timed(region))
+    yield from never_timed(regions)
     programs = record.get("programs", [])
     lost = [p for p in programs if p["ratio"] and p["ratio"] > LOSS]
     if programs:
@@ -159,31 +168,77 @@ def lines(record: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+def spoken(name: str) -> str:
+    """A region's name as words."""
+    return name.replace("-", " ")
+
+
+def not_timed(region: Json) -> Iterator[str]:
+    """Of a region the candidates without a time, by what became of them, and those that were not asked for."""
+    by_status: dict[str, list[str]] = {}
+    for name, candidate in region["candidates"].items():
+        if "time_us" not in candidate:
+            by_status.setdefault(candidate["status"], []).append(f"`{name.removeprefix('library:')}`")
+    yield from (f"{status.replace('_', ' ')}: {', '.join(names)}" for status, names in by_status.items())
+    if region["without"]:
+        yield f"left out for time, if the region has them: {', '.join(f'`{end}`' for end in region['without'])}"
+
+
+def never_timed(regions: Mapping[str, Json]) -> Iterator[str]:
+    """The regions of which nothing was timed, why, and how many of each part were."""
+    missing = {name: region for name, region in regions.items() if not timed(region)}
+    if not missing:
+        yield ""
+        return
+    told = []
+    for name, region in missing.items():
+        ran = {c["status"] for c in region["candidates"].values()} - {"not_installed", "unsupported"}
+        told.append(f"{spoken(name)} ({region.get('failed') or ', '.join(sorted(ran))})")
+    parts = {
+        region["part"]: [r for r in regions.values() if r["part"] == region["part"]] for region in missing.values()
+    }
+    counted = [f"{sum(bool(timed(r)) for r in all_of)} of {len(all_of)} of {part}" for part, all_of in parts.items()]
+    yield f"\nNothing was timed of {', '.join(told)}. Regions that were: {', '.join(counted)}.\n"
+
+
 def row_lines(record: Mapping[str, Any]) -> Iterator[str]:
     """The generator's reductions, now and before, against torch.compile."""
     yield "## Generated reductions over rows of every shape\n"
     programs = record["programs"]
-    swing = max(max(a / b, b / a) for a, b in ((p["compiled_us"], p["before_compiled_us"]) for p in programs))
+    moved = [p["compiled_us"] / p["before_compiled_us"] for p in programs]
     yield (
         f"`python -m tools.fuzz.new_operations --family rows` ({record['date']}, {record['device']}, torch "
-        f"{record['torch']}): µs of device time, caches cold; the ratio is to torch.compile, timed in turns. Before: "
-        "the ratio of the generator's state before its reductions were mended, in its own run. Between the two runs "
-        f"torch.compile's own times differ by up to {swing:.1f} times, why is not known: only large changes tell.\n"
+        f"{record['torch']}): µs of device time, caches cold. Before: the generator's state before its reductions were "
+        "mended, in a run of its own. In each run torch.compile was timed in turns with the generator; the ratios are "
+        f"to that run's. Between the two runs torch.compile's own time moved by more than {MOVED - 1:.0%} in "
+        f"{sum(max(m, 1 / m) > MOVED for m in moved)} of {len(programs)} programs, by up to "
+        f"{max(max(m, 1 / m) for m in moved):.1f} times, why is not known: a program's own two times tell how it "
+        "changed, and of those only large changes.\n"
     )
-    now, before = [p["generated_us"] / p["compiled_us"] for p in programs], [_before(p) for p in programs]
+    ratios = [p["generated_us"] / p["compiled_us"] for p in programs]
+    own = own_change(programs)
     yield (
-        f"Of {len(programs)} programs {sum(p['status'] == 'right' for p in programs)} are right. Median ratio "
-        f"{statistics.median(now):.2f}, worst {max(now):.2f}; before {statistics.median(before):.2f} and "
-        f"{max(before):.2f}.\n"
+        f"Of {len(programs)} programs {sum(p['status'] == 'right' for p in programs)} are right. The generator's own "
+        f"time, now to before: median {statistics.median(own):.2f}, {sum(c < FASTER for c in own)} more than "
+        f"{1 - FASTER:.0%} faster, {sum(c > SLOWER for c in own)} more than {SLOWER - 1:.0%} slower. Now to "
+        f"torch.compile: median {statistics.median(ratios):.2f}, worst {max(ratios):.2f}.\n"
     )
-    yield "| program | now | torch.compile | ratio | before |"
-    yield "|-|-|-|-|-|"
-    for program in programs:
+    yield "| program | before | now | now to before | torch.compile before | torch.compile | ratio before | ratio |"
+    yield "|-|-|-|-|-|-|-|-|"
+    for program, change in zip(programs, own, strict=True):
         inputs, _, call = program["text"].strip().rpartition("\n")
         title = f"{inputs.splitlines()[0].removeprefix('x: ')}: {call.removeprefix('return ')}"[:90]
         ours, theirs = program["generated_us"], program["compiled_us"]
-        yield f"| `{title}` | {ours:,.1f} | {theirs:,.1f} | {ours / theirs:.2f} | {_before(program):.2f} |"
+        yield (
+            f"| `{title}` | {program['before_generated_us']:,.1f} | {ours:,.1f} | {change:.2f} | "
+            f"{program['before_compiled_us']:,.1f} | {theirs:,.1f} | {_before(program):.2f} | {ours / theirs:.2f} |"
+        )
     yield ""
+
+
+def own_change(programs: Sequence[Json]) -> list[float]:
+    """Of each program the generator's time now, over its time before."""
+    return [p["generated_us"] / p["before_generated_us"] for p in programs]
 
 
 def _before(program: Json) -> float:

@@ -273,8 +273,9 @@ def _several_rows(writer: Writer, most: int) -> None:
     plan, rows = writer.plan, _uneven(writer.plan)
     program = _number(plan, "tl.program_id(0)")
     if rows:
-        writer.say(f"outer = {program} // tl.cdiv({rows}, ROWS)")
         writer.say(f"inner = ({program} % tl.cdiv({rows}, ROWS) * ROWS + tl.arange(0, ROWS))[:, None]")
+        # A block as well: a mask of rows does not fit the address of a single element.
+        writer.say(f"outer = {program} // tl.cdiv({rows}, ROWS) + inner * 0")
     else:
         rows = plan.domain.rows
         writer.say(f"row = ({program} * ROWS + tl.arange(0, ROWS))[:, None]")

@@ -34,6 +34,10 @@ AXES = {
     "softmax over an odd number of neighbours": "x: {d}[3, 90, 33]\nreturn torch.softmax(x, 1)\n",
     "odd neighbours with a vector": "x: {d}[2, 700, 17]\nw: {d}[17]\nv: {d}[2, 1, 17]\n"
     "return (x.float() * w + v).mean(1)\n",
+    "odd neighbours with a number of each outer row": "x: {d}[3, 40, 33]\ns: f32[3]\n"
+    "return torch.softmax(x * s[:, None, None], 1)\n",
+    "a long walk with a number of each outer row": "x: {d}[3, 700, 17]\ns: f32[3]\n"
+    "return (x * s[:, None, None]).sum(1)\n",
     "a turned operand": "x: {d}[3, 40, 300].strides(12000, 1, 40)\nw: {d}[300]\nreturn F.layer_norm(x, (300,), w)\n",
     "a turned operand of short rows": "x: {d}[2, 70, 45]\nr: {d}[2, 45, 70]\nreturn x.transpose(-2, -1) * r, r + 1\n",
     "channels last": "x: {d}[2, 6, 5, 7].channels_last\nw: {d}[6]\nb: {d}[6]\nreturn F.group_norm(x, 3, w, b)\n",
