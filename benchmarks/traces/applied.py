@@ -52,8 +52,8 @@ COMPILING = 3
 ADVISING = threading.Lock()
 OPTIMIZERS_CALL = re.compile(r"optim\..*fused=True")
 STEPS = 20
-FP8_LEAST = 1024
-"""Rows and columns of a linear layer from which it is run in fp8, as the advice says."""
+FP8_LEAST, FP8_DIVIDES = 1024, 16
+"""Rows and columns of a linear layer from which it is run in fp8, and what divides both, as the advice says."""
 WAYS: dict[str, Json] = {"plain": {}, "shapes": {"record_shapes": True},
                          "stacks": {"record_shapes": True, "with_stack": True}}  # fmt: skip
 """How a step is recorded; the trace is the second's."""
@@ -90,7 +90,10 @@ def in_fp8(model: nn.Module) -> nn.Module:
     """Its large linear layers by torchao, as the advice says: scales of each row; trained, or not."""
 
     def large(layer: nn.Module, _name: str = "") -> bool:
-        return isinstance(layer, nn.Linear) and min(layer.in_features, layer.out_features) >= FP8_LEAST
+        if not isinstance(layer, nn.Linear):
+            return False
+        sizes = (layer.in_features, layer.out_features)
+        return min(sizes) >= FP8_LEAST and not any(size % FP8_DIVIDES for size in sizes)
 
     if OPTIMIZERS:
         from torchao.float8 import (  # type: ignore[import-not-found]  # where it is installed

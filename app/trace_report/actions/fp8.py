@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from app.objects.common import Note
 from app.trace_report.actions.model import Option
+from app.trace_report.fp8_left import LEAST, SIXTEENS
 from app.trace_report.step_model import Change, Left, Step, busy_us, step_us
 from app.units import count, share
 from profiler.hardware import Device
@@ -17,14 +18,22 @@ NUMERICS = (
     "linear layers' inputs, weights and gradients have 3 bits of mantissa, with one scale a row: about 4e-2 off in a "
     "number, less in a sum; compare the loss's curve, or the answers, before you keep it"
 )
+LARGE = (
+    "large = lambda m, _: isinstance(m, torch.nn.Linear) and min(m.in_features, m.out_features) >= "
+    f"{LEAST} and m.in_features % {SIXTEENS} == m.out_features % {SIXTEENS} == 0"
+)
+"""The layers that are priced, for both calls."""
 TRAINING = (
+    f"{LARGE}; "
     "from torchao.float8 import Float8LinearConfig, convert_to_float8_training; "
-    'convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name("rowwise"), module_filter_fn='
-    "lambda m, _: min(m.in_features, m.out_features) >= 1024); model = torch.compile(model)"
+    'convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name("rowwise"), '
+    "module_filter_fn=large); model = torch.compile(model)"
 )
 INFERENCE = (
+    f"{LARGE}; "
     "from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_; "
-    "quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())); model = torch.compile(model)"
+    "quantize_(model, Float8DynamicActivationFloat8WeightConfig(granularity=PerRow()), filter_fn=large); "
+    "model = torch.compile(model)"
 )
 WORTH_INSTALLING = "worth-installing"
 INSTALL = "pip install torchao"
@@ -73,7 +82,8 @@ def eight_bits(step: Step, device: Device, trained: bool) -> list[Option]:
     return [
         Option(
             FP8, "precision", FP8, "Run large linear layers in fp8", call, because,
-            {"kind": "predicted", "text": "from measured products of 8-bit numbers, and the casts' bytes"},
+            {"kind": "predicted", "text": "from measured products of 8-bit numbers; scales per row and casts: a guess, "
+             "not measured"},
             Change(time=time), tuple(time), numerics=NUMERICS, counted=False,
         )
     ]  # fmt: skip

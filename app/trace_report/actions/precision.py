@@ -66,6 +66,8 @@ FP16_NUMERICS = (
     "products and their results have 10 bits of mantissa and reach from 6e-8 to 65,504: a training loss is scaled so "
     "that gradients do not vanish; norms, softmax and losses stay in f32"
 )
+ONLY_F16 = frozenset({"sm_70", "sm_72", "sm_75"})
+"""Volta and Turing."""
 F32_NAMES = re.compile(r"sgemm|scudnn|simt|implicit_convolve|winograd|gemm_f32f32_f32f32", re.IGNORECASE)
 CONVOLUTIONS = re.compile(r"cudnn|conv|winograd|[dw]grad|fprop", re.IGNORECASE)
 """In names of kernels: of f32 on the vector units, and of convolutions."""
@@ -83,10 +85,11 @@ def precisions(step: Step, device: Device, kernels: Sequence[KernelRow] = (), tr
     """
     by_names = parts_by_names(step, kernels)
     places = {i: parts for i, r in enumerate(step.regions) if (parts := _parts(r, by_names.get(i, [])))}
-    if not device.tf32_rate or device.tf32_rate <= device.f32_rate:
+    if device.arch in ONLY_F16:
         return _sixteen_bits(step, places, device, trained)
     made = []
-    if (tf32 := _changed(step, places, PRODUCTS, device, TF32)) is not None:
+    faster = device.tf32_rate > device.f32_rate
+    if faster and (tf32 := _changed(step, places, PRODUCTS, device, TF32)) is not None:
         because, change = tf32
         made.append(
             Option(
@@ -95,7 +98,7 @@ def precisions(step: Step, device: Device, kernels: Sequence[KernelRow] = (), tr
                 change, tuple(change.time), numerics=TF32_NUMERICS,
             )
         )  # fmt: skip
-    bf16 = _changed(step, places, ON_MATRIX_UNITS, device, BF16) if device.bf16_rate > device.tf32_rate else None
+    bf16 = _changed(step, places, ON_MATRIX_UNITS, device, BF16) if _gains_by_bf16(device) else None
     if bf16 is not None:
         because, change = bf16
         made.append(
@@ -108,10 +111,14 @@ def precisions(step: Step, device: Device, kernels: Sequence[KernelRow] = (), tr
     return made
 
 
+def _gains_by_bf16(device: Device) -> bool:
+    """A GPU whose bf16 is faster than what f32 products run in: Ada's GeForce has TF32 no faster than f32, and bf16
+    twice as fast. An AMD GPU without TF32 is told nothing: no such one was measured."""
+    return device.bf16_rate > max(device.tf32_rate, device.f32_rate) and bool(device.tf32_rate)
+
+
 def _sixteen_bits(step: Step, places: Mapping[int, Sequence[EagerPart]], device: Device, trained: bool) -> list[Option]:
     """f16 on Volta and Turing, whose matrix units take no other floating point."""
-    if device.is_amd or device.f16_rate <= device.f32_rate:
-        return []
     half = _changed(step, places, ON_MATRIX_UNITS, device, FP16)
     if half is None:
         return []

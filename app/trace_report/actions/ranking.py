@@ -23,6 +23,10 @@ ALONE = 0.1
 """Of what a region's action adds to others, what it must save by itself to count without them."""
 AS_MUCH = 0.9
 """Of what saves most, what another must save to stand before it where it is less to do."""
+GREEDY = 12
+"""How many of what is followed together are chosen by what each adds to those before it."""
+ROUNDING = 1e-9
+"""Of the step, what is no difference."""
 EFFORT = {"precision": 0, "layout": 0, "library": 0, "compile": 1, "triton": 2, "cuda": 3}
 WORTH = 0.005
 """Share of the step below which an option for all of it is not told."""
@@ -91,29 +95,78 @@ def _told(step: Step, priced: Sequence[Priced]) -> list[Priced]:
 
 def _ranked(step: Step, priced: Sequence[Priced]) -> list[Priced]:
     """What comes first whatever it saves, then by what each saves: of those that are followed together by what it adds
-    to those before it, so that what another has saved already does not count twice."""
-    wall = step.parts["wall_us"]
-    rank = {p.option.id: p.rank_us(wall) for p in priced}
-    waiting = [p for p in priced if p.option.counted and p.option.change is not None]
-    before: list[Change] = []
-    last = most = wall
-    while waiting:
-        after_each = [after(step, [*before, p.option.change], "mid")[0] for p in waiting if p.option.change]
-        enough = last - AS_MUCH * (last - min(after_each))
-        place = min(
-            (i for i, time in enumerate(after_each) if time <= enough),
-            key=lambda i: (EFFORT.get(waiting[i].option.tool, len(EFFORT)), after_each[i], waiting[i].option.title),
-        )
-        chosen = waiting.pop(place)
-        assert chosen.option.change is not None
-        before.append(chosen.option.change)
-        most = rank[chosen.option.id] = min(most, last - after_each[place])
-        last = after_each[place]
-    order = {p.option.id: number for number, p in enumerate(priced)}
+    to those before it, so that what another has saved already does not count twice.
+
+    Without what makes the step longer once the others are followed: what stood in its place takes it.
+    """
+    while True:
+        rank, longer = _ranks_us(step, priced)
+        kept = [p for p in priced if p.option.id not in longer]
+        heirs = _in_their_place(step, kept, longer)
+        if kept == heirs:
+            break
+        priced = heirs
+    order = {p.option.id: number for number, p in enumerate(kept)}
     return sorted(
-        priced,
+        kept,
         key=lambda p: (not p.option.first, -rank[p.option.id], p.option.title, order[p.option.id]),
     )
+
+
+def _ranks_us(step: Step, priced: Sequence[Priced]) -> tuple[dict[str, float], set[str]]:
+    """(by what each is ranked, in µs, which of those that are followed together make the step longer), by ids.
+
+    The first GREEDY are found by trying each that is left behind those before it; the others, which add little, follow
+    in the order of what each saves by itself: trying all of hundreds takes longer than who reads waits.
+    """
+    wall = step.parts["wall_us"]
+    rank = {p.option.id: p.rank_us(wall) for p in priced}
+    waiting = [(p, p.option.change) for p in priced if p.option.counted and p.option.change is not None]
+    before: list[Change] = []
+    last = most = wall
+    longer: set[str] = set()
+    while waiting and len(before) < GREEDY:
+        after_each = [after(step, [*before, change], "mid")[0] for _, change in waiting]
+        best = min(after_each)
+        if best > last + ROUNDING * wall:
+            break
+        enough = best + (1 - AS_MUCH) * max(0.0, last - best)
+        place = min(
+            (i for i, time in enumerate(after_each) if time <= enough),
+            key=lambda i: (
+                EFFORT.get(waiting[i][0].option.tool, len(EFFORT)),
+                after_each[i],
+                waiting[i][0].option.title,
+            ),
+        )
+        chosen, change = waiting.pop(place)
+        before.append(change)
+        most = rank[chosen.option.id] = min(most, last - after_each[place])
+        last = after_each[place]
+    for chosen, change in sorted(waiting, key=lambda w: (-w[0].saved_us(wall), w[0].option.title)):
+        now = after(step, [*before, change], "mid")[0]
+        if now > last + ROUNDING * wall:
+            longer.add(chosen.option.id)
+            continue
+        before.append(change)
+        most = rank[chosen.option.id] = min(most, last - now)
+        last = now
+    return rank, longer
+
+
+def _in_their_place(step: Step, kept: Sequence[Priced], gone: set[str]) -> list[Priced]:
+    """Options of which some stood in the place of what is gone: the one of these that saves most is followed, and the
+    others stand in its place. Precision is left to who reads."""
+    made, wall = list(kept), step.parts["wall_us"]
+    for other in sorted(gone):
+        places = [i for i, p in enumerate(made) if p.option.instead_of == other]
+        able = [i for i in places if made[i].option.tool != "precision" and made[i].option.change]
+        heir = max(able, key=lambda i: made[i].saved_us(wall), default=None)
+        for i in places:
+            named = "" if heir is None or i == heir else made[heir].option.id
+            option = replace(made[i].option, counted=i == heir, instead_of=named)
+            made[i] = replace(made[i], option=option)
+    return made
 
 
 def _without_trifles(step: Step, ranked: Sequence[Priced]) -> list[Priced]:

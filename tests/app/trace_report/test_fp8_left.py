@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from app.analysis.analyze import AdviceContext, prepare
-from app.trace_report.actions.fp8 import NUMERICS, eight_bits
+from app.trace_report.actions.fp8 import INFERENCE, LARGE, NUMERICS, TRAINING, eight_bits
 from app.trace_report.fp8_left import fp8_left, has_f8
 from app.trace_report.speedup import with_actions
 from app.trace_report.step_model import step_of
@@ -109,3 +109,14 @@ def test_what_is_said_of_numerics_is_what_a_product_in_8_bits_is_off() -> None:
     exact = x @ w.T
     off = ((cast(x) @ cast(w).T - exact).norm() / exact.norm()).item()
     assert f"about {off:.0e} off".replace("e-0", "e-") in NUMERICS
+
+
+def test_both_calls_take_the_layers_that_were_priced() -> None:
+    names: Json = {"torch": torch}
+    exec(LARGE, names)  # noqa: S102 as whoever follows the advice runs it
+    sizes = {(1024, 4096): True, (1024, 1000): False, (512, 4096): False, (4096, 50257): False}
+    for (rows, columns), taken in sizes.items():
+        assert names["large"](torch.nn.Linear(rows, columns, device="meta"), "") is taken
+    assert not names["large"](torch.nn.LayerNorm(4096, device="meta"), "")
+    assert "module_filter_fn=large" in TRAINING and "filter_fn=large" in INFERENCE
+    assert TRAINING.startswith(LARGE) and INFERENCE.startswith(LARGE)

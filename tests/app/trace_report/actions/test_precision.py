@@ -160,3 +160,13 @@ def test_what_runs_between_convolutions_takes_their_type() -> None:
     assert bf16.change is not None
     left = bf16.change.time[0]
     assert left.mid == pytest.approx((FROM_TF32 + precision.FOLLOWS) / 2)
+
+
+@pytest.mark.parametrize("kernel", [SGEMM, SCUDNN])
+def test_a_4090_is_told_bf16_which_needs_no_scaled_loss(kernel: str) -> None:
+    """Its TF32 is no faster than its f32, by the datasheet."""
+    step, rows = by_names(kernel)
+    (narrow,) = precisions(step, device_of("NVIDIA GeForce RTX 4090"), rows, trained=True)
+    assert (narrow.id, narrow.counted, narrow.instead_of) == ("bf16", False, "")
+    assert "bfloat16" in narrow.call and "GradScaler" not in narrow.call
+    assert "scaled to the NVIDIA GeForce RTX 4090 by its rates" in narrow.evidence["text"]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app.advice.off_floor import AMD, NVIDIA, Libraries
+from app.trace_report import step_model
+from app.trace_report.actions import ranking
 from app.trace_report.actions.ranking import WORTH
 from app.trace_report.speedup import gain_and_actions
 from app.trace_report.step_model import Change, Left, after, step_of
@@ -254,3 +256,28 @@ def test_a_step_of_slow_communication_has_that_first_and_little_of_its_kernels()
 def test_a_kernel_that_nobody_has_proven_is_followed_with_nothing() -> None:
     for name in ("timm_convnext_train_channels_last.json.gz", "kineto_resnet50_workers0.json.gz"):
         assert all(a["adds_us"] is None for a in reported(name)["actions"] if a["mode"] == "custom")
+
+
+def test_what_makes_the_step_longer_once_others_are_followed_is_not_counted() -> None:
+    """A graph that saves 60 of 240 µs by itself: the regions' own calls leave 172, and replaying them takes 175.7."""
+    calls = [region("a", 20.0, "library", speedup=3.0), region("b", 100.0, "library", speedup=1.5)]
+    gained, actions = gain_and_actions(trace(calls, launch=120.0, gpu=120.0, lead=60.0, launches=100.0))  # type: ignore[arg-type]
+    adding = {a["id"]: a["adds_us"] for a in actions if a["adds_us"] is not None}
+    assert set(adding) == {"region-0", "region-1"} and min(adding.values()) > 0
+    assert gained is not None and gained["all"] is not None
+    assert gained["all"]["step_time_us"]["mid"] == pytest.approx(172.0, abs=0.1)
+
+
+def test_hundreds_of_regions_are_not_ranked_by_trying_each_behind_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, many = 0, 200
+
+    def counted(*given: Any) -> tuple[float, float]:
+        nonlocal calls
+        calls += 1
+        return after(*given)
+
+    monkeypatch.setattr(ranking, "after", counted)
+    monkeypatch.setattr(step_model, "after", counted)
+    found = trace([region(f"r{i}", 1_000.0 + i, "library") for i in range(many)])
+    assert ranking.plan(found) is not None  # type: ignore[arg-type]
+    assert ranking.GREEDY * many / 2 < calls <= (ranking.GREEDY + 8) * many
