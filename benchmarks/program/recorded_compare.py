@@ -251,7 +251,7 @@ def sizes_sorted(text: str) -> str:
     for together in columns.values():
         rows = sorted(zip(*together.values(), strict=True))
         in_order |= dict(zip(together, zip(*rows, strict=True), strict=True))
-    return SIZES.sub(lambda found: f"{found[1]}: sizes[{', '.join(map(str, in_order[found[1]]))}]", text)
+    return SIZES.sub(lambda line: f"{line[1]}: sizes[{', '.join(map(str, in_order[line[1]]))}]", text)
 
 
 def why(region: MinedRegion, others: Sequence[MinedRegion]) -> str:
