@@ -27,8 +27,10 @@ PYTHON_US, NODE_US, LAUNCH_US, LIBRARY_US = 6.5, 6.0, 11.7, 20.0
 """What the host takes: Python, modules and arguments between two calls of a program; autograd's engine between two of
 its nodes; a kernel with the memory for its result; what a library adds to that, as cuBLAS and cuDNN look for a kernel.
 
-By two recordings on one host of an H200 (qwen3_moe_prefill_bf16, swin_training_bf16 of benchmarks.program.recorded):
-medians of what their calls take themselves, over 1.43, by which recording slowed such a step.
+Chosen by hand, by two recordings on one host of an H200 (qwen3_moe_prefill_bf16, swin_training_bf16): no medians, and
+nothing computes them. tests/records/host-times-h200.json (benchmarks.program.host_times) has the medians: over how much
+recording slowed each step (1.047 and 1.575), 12.7 and 12.0 for a launch of the program's and 8.1 for one of the
+engine's, 21.3, 17.1 and 9.0 more for a library's, 5.0 and 3.2 between two of the program's calls; none of a node.
 """
 BETWEEN_US = 0.01
 """Between what ends and what begins: at one time they would nest by chance."""

@@ -138,13 +138,18 @@ def row(name: str, library: str, source: str, training: bool) -> Row:
     try:
         answer = answered(request)
     except ProgramError as error:
-        made = Row(name, library, training, failure=f"{error.message} {error.remedy}".strip().splitlines()[0])
+        made = Row(name, library, training, failure=failure_of(error))
     else:
         assert answer.program is not None
         made = summary(name, library, answer.program, answer.counted_flops, answer.peak_bytes)
     made = Row(**{**asdict(made), "seconds": round(time.perf_counter() - began, 1)})
     print(made, flush=True)
     return made
+
+
+def failure_of(error: ProgramError) -> str:
+    """Why there is no record, and what to do, in a line of sentences."""
+    return ". ".join(part for part in (error.message, error.remedy) if part).splitlines()[0]
 
 
 def summary(name: str, library: str, program: Program, counted_flops: int, peak_bytes: int) -> Row:

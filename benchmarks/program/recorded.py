@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", type=Path, metavar="FILE", help="with --compare: write what was compared")
     parser.add_argument("--part", choices=("run", "predict"), help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
+    if unknown := set(arguments.names) - {m.name for m in MODELS}:
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(m.name for m in MODELS)}")
     chosen = [m for m in MODELS if not arguments.names or m.name in arguments.names]
     if arguments.tiny:
         os.environ[TINY] = "1"

@@ -19,6 +19,8 @@ STEPS = "program-*.json"
 STEPS_HEADING, COST_HEADING = "## Against recorded steps\n", "## What it costs\n"
 NEAR = 0.2
 """How far a predicted step may be from the measured one to be called near."""
+FIRST, TWO, WAYS = ("events",), ("events", "waited"), ("events", "waited", "capture")
+"""How a step was measured."""
 Row = dict[str, Any]
 
 
@@ -59,27 +61,40 @@ def steps_table(records: list[dict[str, Any]]) -> str:
     parts = []
     for record in records:
         rows: list[Row] = record["rows"]
-        regions, matched = sum(r["regions"] for r in rows), sum(r["matched"] for r in rows)
-        near = [r for r in rows if abs(step_error(r)) <= NEAR]
-        unread = [r for r in rows if r["unread"]]
-        share = sum(r["matched"] for r in unread) / sum(r["regions"] for r in unread)
+        by_names = sum(r["matched_by_names"] for r in rows)
+        unread, others = [r for r in rows if r["unread"]], [r for r in rows if not r["gave_host_times"]]
         parts += [
-            f"{len(rows)} models on one {record['device']}, {record['date']} ({_versions(record)}), each predicted "
-            "from its code and recorded by `tritonworthy.capture` (`python -m benchmarks.program.recorded`). A region "
-            "is the same where name, kind, text (operations, shapes, types, layouts) and calls are: "
-            f"{matched} of {regions} recorded regions are in the predicted trace too ({matched / regions:.0%}), "
-            f"{share:.0%} in the {len(unread)} models that nobody looked at before the recorder was done (unread). "
-            f"The predicted step is within {NEAR:.0%} of the measured one, without a profiler, in {len(near)} of "
-            f"{len(rows)}, {sum(r in near for r in unread)} of {len(unread)} unread.",
+            f"{len(rows)} models on one {record['device']}, recorded on {record['date']} by `tritonworthy.capture` "
+            f"({_versions(record)}; `python -m benchmarks.program.recorded`), each predicted from its code "
+            f"{_when(record)}. A region is the same where name, kind, text (operations, shapes, types, layouts), "
+            "passes "
+            "and calls are. Two things are forgiven: sizes of a text's symbols are compared in their order by size, "
+            "not "
+            "by the time that each took, and regions without a text match by the reason and their operations' names: "
+            f"{by_names} of those below. {_in_both(rows)} recorded regions are in the predicted trace too, which has "
+            f"{sum(r['predicted_regions'] for r in rows)}; in the models that nobody looked at before the recorder was "
+            f"done (unread), {_in_both(unread)}.",
             "",
-            "| model | | regions in both | of kernel time | launches, predicted and recorded | kernels, ms | step, ms "
-            "| predicted to measured |",
-            "|-|-|-:|-:|-:|-:|-:|-:|",
+            "The step was measured without a profiler in three ways, and they disagree: launched one behind the "
+            "other, by "
+            "the device's events; each waited for (median of 20; spread: longest less shortest over it); and by the "
+            f"capture, before its profiler. The predicted step is within {NEAR:.0%} of the first in "
+            f"{_near(rows, FIRST)} "
+            f"({_near(unread, FIRST)} unread), of the first and of the second in {_near(rows, TWO)} "
+            f"({_near(unread, TWO)} unread), of all three in {_near(rows, WAYS)} ({_near(unread, WAYS)} unread). The "
+            "host's "
+            "times are from the recordings of the models marked so; without these it is "
+            f"{_near(others, FIRST)}, {_near(others, TWO)} and {_near(others, WAYS)}.",
+            "",
+            "| model | | regions in both | predicted | of kernel time | launches, predicted and recorded | kernels, ms "
+            "| step predicted, ms | by events | waited for (spread) | in capture |",
+            "|-|-|-:|-:|-:|-:|-:|-:|-:|-:|-:|",
             *(
-                f"| {r['name']} | {'unread' if r['unread'] else ''} | {r['matched']} of {r['regions']} | "
+                f"| {r['name']} | {_marks(r)} | {r['matched']} of {r['regions']} | {r['predicted_regions']} | "
                 f"{r['time_share']:.1%} | {r['predicted_launches']:,} and {r['recorded_launches']:,} | "
                 f"{_ms(r['predicted_kernels_us'])} and {_ms(r['recorded_kernels_us'])} | "
-                f"{_ms(r['predicted_step_us'])} and {_ms(r['recorded_step_us'])} | {step_error(r):+.0%} |"
+                f"{_ms(r['predicted_step_us'])} | "
+                f"{_against(r, 'events')} | {_against(r, 'waited')} ({r['spread']:.0%}) | {_against(r, 'capture')} |"
                 for r in rows
             ),
             "",
@@ -87,9 +102,44 @@ def steps_table(records: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def step_error(row: Row) -> float:
+def measured_us(row: Row, way: str) -> float:
+    """The step without a profiler, as one of WAYS has it."""
+    if way == "events":
+        return float(row["recorded_step_us"])
+    return float(row["waited_us"] if way == "waited" else row["overhead"]["its_bare_us"])
+
+
+def step_error(row: Row, way: str) -> float:
     """Predicted over measured, less one."""
-    return float(row["predicted_step_us"] / row["recorded_step_us"] - 1.0)
+    return float(row["predicted_step_us"]) / measured_us(row, way) - 1.0
+
+
+def _near(rows: list[Row], ways: tuple[str, ...]) -> str:
+    near = sum(all(abs(step_error(r, way)) <= NEAR for way in ways) for r in rows)
+    return f"{near} of {len(rows)}"
+
+
+def _in_both(rows: list[Row]) -> str:
+    regions, matched = sum(r["regions"] for r in rows), sum(r["matched"] for r in rows)
+    return f"{matched} of {regions}" + (f" ({matched / regions:.0%})" if regions else "")
+
+
+def _against(row: Row, way: str) -> str:
+    """Measured, and how far the prediction is from it."""
+    return f"{_ms(measured_us(row, way))} ({step_error(row, way):+.0%})"
+
+
+def _marks(row: Row) -> str:
+    marks = ("unread" if row["unread"] else "", "host fitted by it" if row["gave_host_times"] else "")
+    return ", ".join(m for m in marks if m)
+
+
+def _when(record: dict[str, Any]) -> str:
+    if not record["predicted_anew"]:
+        return "before that"
+    versions = record["rows"][0]["predicted_by"] if record["rows"] else {}
+    by = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"anew on {record['compared']} (by {by})"
 
 
 def cost_table(records: list[dict[str, Any]]) -> str:
@@ -97,17 +147,28 @@ def cost_table(records: list[dict[str, Any]]) -> str:
     parts = []
     for record in records:
         rows: list[Row] = record["rows"]
-        after = median(r["overhead"]["around_us"] / r["overhead"]["bare_us"] for r in rows)
+        after = {r["name"]: r["overhead"]["around_us"] / r["overhead"]["its_bare_us"] for r in rows}
+        before = [r["overhead"]["around_us"] / r["overhead"]["bare_us"] for r in rows]
+        least, most = min(after, key=lambda n: after[n]), max(after, key=lambda n: after[n])
         parts += [
-            f"Of {len(rows)} models on one {record['device']}, {record['date']} ({_versions(record)}), medians of 20 "
-            "steps that are waited for: behind the recording a step in the context takes "
-            f"{after:.3f} times one without (median of the models). Recorded steps are the capture's own times. "
-            "Writing is all that `step()` takes together: starting and ending the profiler and writing the files.",
+            f"Of {len(rows)} models on one {record['device']}, {record['date']} ({_versions(record)}): behind the "
+            "recording "
+            f"a step in the context takes {median(after.values()):.2f} times one that the capture timed without its "
+            f"profiler (median of the models; {after[least]:.2f} of {least} to {after[most]:.2f} of {most}). Steps "
+            "before "
+            f"the context are not steady enough to tell: over them it is {min(before):.2f} to {max(before):.2f}. "
+            "Before "
+            "the context and behind the recording: medians of 20 steps that are waited for; the others are the "
+            "capture's "
+            "own times. Writing is all that `step()` takes together: starting and ending the profiler and writing the "
+            "files.",
             "",
-            "| model | step without, ms | behind the recording | recorded | with stacks | writing, s |",
-            "|-|-:|-:|-:|-:|-:|",
+            "| model | step before, ms | timed by the capture | behind the recording | recorded | with stacks | "
+            "writing, s |",
+            "|-|-:|-:|-:|-:|-:|-:|",
             *(
-                f"| {r['name']} | {_ms(o['bare_us'])} | {_ms(o['around_us'])} | {_ms(o['plain_us'])} | "
+                f"| {r['name']} | {_ms(o['bare_us'])} | {_ms(o['its_bare_us'])} | {_ms(o['around_us'])} | "
+                f"{_ms(o['plain_us'])} | "
                 f"{_ms(o['stacks_us'])} | {sum(o['ends_s']):.1f} |"
                 for r in rows
                 for o in [r["overhead"]]
