@@ -24,8 +24,8 @@ from profiler.region.language.text import parse
 from profiler.region.model import RegionError
 
 EVENTS_US = 1.3
-"""What two device events around one launch add to it, where the point does not say what they read around nothing: 1.25 µs
-on the hosts that were measured before points said it; on another host, with an H200 too, 2.82."""
+"""What two device events around one launch add to it, where the point does not say what they read around nothing: 1.25
+µs on the hosts that were measured before points said it; on another host, with an H200 too, 2.82."""
 LEAST_US = 0.5
 """No launch counts as shorter."""
 LEAST_DIFFERENCE = 0.15

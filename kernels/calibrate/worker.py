@@ -41,8 +41,8 @@ COMPILING = 4
 
 
 class Timing(Protocol):
-    """What measures: a KernelBench, or what stands for it where there is no GPU. events_us: what two events around nothing
-    read."""
+    """What measures: a KernelBench, or what stands for it where there is no GPU. events_us: what two events around
+    nothing read."""
 
     events_us: float
 

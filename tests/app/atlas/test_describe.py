@@ -83,7 +83,9 @@ def test_a_time_is_without_what_the_events_add() -> None:
     program = next(p for p in recorded if p["mode"] == "eager" and p["family"] == "order")
     (one,) = items_of([program], device("H200"))
     point = measured_point(known, "eager sort", known.groups["eager sort"].interpolation.at(one.item.numbers).nearest)
-    assert point.time_us == pytest.approx(max(LEAST_US, program["cold_us"] - program.get("events_us", EVENTS_US)), rel=0.005)
+    assert point.time_us == pytest.approx(
+        max(LEAST_US, program["cold_us"] - program.get("events_us", EVENTS_US)), rel=0.005
+    )
 
 
 @pytest.mark.parametrize("name", ["H200", "H100"])
