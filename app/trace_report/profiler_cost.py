@@ -9,8 +9,9 @@ from app.objects.common import Range
 from profiler.trace.model import NONE, Trace
 
 SLOWS: Range = {"low": 1.7, "mid": 2.0, "high": 2.8}
-"""By how many times torch.profiler slows the host, shapes recorded: eager steps of eleven models on H200s that the host
-paces under it, with it and without (tests/records/applied-h200.json; a test holds these to it)."""
+"""By how many times torch.profiler slows the host, shapes recorded: eager steps of eight models on H200s that the host
+paces under it, with it and without (tests/records/applied-h200.json, by which these were
+chosen; a test holds them to it)."""
 WITH_STACKS: Range = {"low": 1.0, "mid": 1.3, "high": 1.7}
 """By how many times more with Python's stacks. Found between 0.9 and 1.1 times for four of these models, and 1.60,
 1.64 and 1.70 times between three pairs of recorded traces (gpt2_train_autocast_eager, handrolled_blocks_bf16_eager,

@@ -127,7 +127,7 @@ def _opaque_share(step: Step) -> float:
     return sum(busy_us(r) for r in step.regions if r["name"].startswith(CUSTOM)) / busy if busy else 0.0
 
 
-PARTS = "for part in (model.bottom, model.top): part.compile({argument})  # your modules without those calls"
+PARTS = "for part in (model.part, ...): part.compile({argument})  # name your modules without those calls"
 """How a part of a model is compiled in its place."""
 
 
@@ -188,22 +188,34 @@ GROWS = (
     "A tensor grows by one from call to call (a key-value cache that is concatenated), and each size wants a graph of "
     "its own: a cache of fixed size first, StaticCache in transformers"
 )
+ATTENTION = "attention"
 GROWING = 4
 """Sizes, each by one more than the one before, from which a concatenation is one that grows."""
 LISTED = re.compile(r"^(\w+): sizes\[([\d, ]+)\]", re.MULTILINE)
 
 
 def grows(step: Step) -> bool:
-    """Whether something is concatenated to what grows by one from call to call."""
-    for region in step.regions:
-        source, text = region.get("source"), region.get("text") or ""
-        if source is None or "cat" not in source["ops"]:
-            continue
-        for _, listed in LISTED.findall(text):
-            sizes = sorted({int(n) for n in listed.split(",")})
-            if len(sizes) >= GROWING and sizes[-1] - sizes[0] == len(sizes) - 1:
-                return True
-    return False
+    """Whether what is concatenated to a tensor that grows by one from call to call is what attention reads: a
+    key-value cache. Regions do not say what they hand to each other; the sizes do, and the type, which tells keys from
+    the tokens that grow with them."""
+    read = {n for r in step.regions if r.get("kind") == ATTENTION for _, sizes in _growing(r) for n in sizes}
+    return any(
+        len(read & {n + 1 for n in sizes}) >= GROWING
+        and re.search(rf"^\w+: b?f\w+\[[^\]]*\b{name}\b", text, re.MULTILINE) is not None
+        for region in step.regions
+        if (source := region.get("source")) is not None and "cat" in source["ops"] and (text := region.get("text"))
+        for name, sizes in _growing(region)
+    )
+
+
+def _growing(region: AnyRegion) -> list[tuple[str, list[int]]]:
+    """The region's dimensions that grow by one from call to call, with their sizes."""
+    made = []
+    for name, listed in LISTED.findall(region.get("text") or ""):
+        sizes = sorted({int(n) for n in listed.split(",")})
+        if len(sizes) >= GROWING and sizes[-1] - sizes[0] == len(sizes) - 1:
+            made.append((name, sizes))
+    return made
 
 
 def graphs_alone(step: Step) -> list[Option]:

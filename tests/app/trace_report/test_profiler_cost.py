@@ -28,10 +28,12 @@ def test_steps_are_estimated_as_they_were_timed_without_the_profiler() -> None:
 
 
 def test_the_range_holds_the_steps_that_the_host_paces() -> None:
+    paced = 0
     for model in MODELS:
         parts, pace = model["parts"], model["pace"]
         if parts["idle_launch_us"] < 0.4 * parts["wall_us"]:
             continue
+        paced += 1
         ends = []
         for slows in (SLOWS["low"], SLOWS["high"]):
             given = dict.fromkeys(("low", "mid", "high"), slows)
@@ -39,6 +41,7 @@ def test_the_range_holds_the_steps_that_the_host_paces() -> None:
             assert step is not None
             ends.append(step.parts["wall_us"])
         assert ends[1] * 0.9 <= model["eager_us"] <= ends[0] * 1.05, model["model"]
+    assert paced == 8  # as SLOWS says
 
 
 def slowed(told: Json, by: float = 2.0) -> Json:

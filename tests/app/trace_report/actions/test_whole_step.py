@@ -8,9 +8,10 @@ import pytest
 
 from app.trace_report.actions.model import HOST_OF_LAUNCHES
 from app.trace_report.actions.ranking import plan
-from app.trace_report.actions.whole_step import COMPILE
-from app.trace_report.step_model import launches_of
+from app.trace_report.actions.whole_step import COMPILE, PARTS, grows
+from app.trace_report.step_model import launches_of, step_of
 from tests.app.trace_report.reports import reported
+from tests.app.trace_report.test_speedup import region, trace
 
 Json = dict[str, Any]
 RECORDED = {
@@ -47,3 +48,22 @@ def test_the_compiled_step_is_what_was_recorded_but_for_the_mask_that_tracing_st
     found_us = compiled["step_parts"]["wall_us"] - masked_us
     assert predicted["mid"] == pytest.approx(found_us, rel=0.06)
     assert predicted["low"] <= found_us <= predicted["high"]
+
+
+GROWN = "N: sizes[128, 129, 130, 131, 132]\nx: bf16[4, 8, N, 64]\nx2: bf16[4, 8, 1, 64]\ny = cat([x, x2], dim=-2)\n"
+READ = "N: sizes[129, 130, 131, 132, 133]\nq: bf16[4, 8, 1, 64]\nk: bf16[4, 8, N, 64]\n"
+
+
+@pytest.mark.parametrize(("text", "kind", "grown"), [
+    (GROWN, "attention", True),
+    (GROWN, "gemm", False),
+    (GROWN.replace("bf16[4, 8, N, 64]", "i64[4, N]"), "attention", False),
+])  # fmt: skip
+def test_only_what_attention_reads_is_a_cache_that_grows(text: str, kind: str, grown: bool) -> None:
+    cat = region("a", 100.0, "skip", None, text=text, source={"ops": ["cat"]})
+    step = step_of(trace([cat, region("b", 100.0, "skip", None, text=READ, kind=kind)]))  # type: ignore[arg-type]
+    assert step is not None and grows(step) is grown
+
+
+def test_parts_of_a_model_are_not_given_one_models_names() -> None:
+    assert "bottom" not in PARTS and "(model.part, ...)" in PARTS
