@@ -118,7 +118,7 @@ def unknown(step: Step, priced: Sequence[Priced] = ()) -> list[GainUnknown]:
     captured = [one.option for one in followed(priced) if one.option.mode == GRAPHS]
     graphs = [regions[i] for o in captured for i in o.regions if not o.change or i not in o.change.time]
     why = "" if step.has_shapes else ": shapes were not recorded"
-    by_host = step.host_paced_share
+    by_host = step.share_of_host
     untold = (
         (
             "no-prediction",

@@ -85,12 +85,12 @@ class Step:
         return recorded if self.host_us is None else self.host_us
 
     @property
-    def host_paced_share(self) -> float:
+    def share_of_host(self) -> float:
         """Of the step, what the host sets the pace of."""
         recorded = self.host_bound_kernels_us + self.parts["idle_launch_us"]
-        paced = recorded if self.host_needs_us >= self.host_bound_kernels_us else 0.0
+        of_host = recorded if self.host_needs_us >= self.host_bound_kernels_us else 0.0
         others = self.parts["idle_host_us"] + self.parts["idle_communication_us"]
-        return min(1.0, (paced + others) / self.parts["wall_us"])
+        return min(1.0, (of_host + others) / self.parts["wall_us"])
 
     @property
     def is_communication_bound(self) -> bool:

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.validation.launched_regions import REGIONS
-
 Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -39,16 +37,14 @@ def timed(region: Json) -> dict[str, float]:
     return dict(sorted(times.items(), key=lambda pair: pair[1]))
 
 
-def region_of(name: str, region: Json) -> Json:
-    """What is kept of a validation. Its `without`, where it does not say it itself: of the same region's text now."""
+def region_of(region: Json) -> Json:
+    """What is kept of a validation."""
     kept: Json = {key: region[key] for key in ("part", "text", "outcome", "best", "reason", "failed") if key in region}
     candidates = {
         name: {"time_us": c["time_us"]} if c.get("time_us") else {"status": c["status"], "message": c["message"][:200]}
         for name, c in region.get("candidates", {}).items()
     }
-    same = name in REGIONS and REGIONS[name].text == region["text"] and candidates
-    without = region.get("without", REGIONS[name].without if same else ())
-    kept["without"] = [end for end in without if not any(n.endswith(end) for n in candidates)]
+    kept["without"] = [end for end in region.get("without", ()) if not any(n.endswith(end) for n in candidates)]
     kept["candidates"] = candidates
     return kept
 
@@ -67,7 +63,7 @@ def launched(folders: Sequence[Path]) -> Json:
         regions = record.setdefault("regions", {})
         for name, region in body["regions"].items():
             if len(timed(region)) > len(timed(regions.get(name, {}))) or name not in regions:
-                regions[name] = region_of(name, region) | run
+                regions[name] = region_of(region) | run
         block = read(folder / "block" / "block.json")
         if block:
             first = block["regions"][0]

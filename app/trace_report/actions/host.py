@@ -153,11 +153,12 @@ def _remedy(one: HostTime) -> Remedy:
 
 
 def _rest(step: Step, blockers: Sequence[Blocker], waiting: float) -> list[Option]:
-    """What nothing else names: it may be in a call that torch.compile would stop at. Where the GPU waits longer for
-    launches, it is the same host's many short pauses, and a graph of the step ends more of them than a search does."""
+    """What nothing else names: it may be in a call that torch.compile would stop at. Where nothing names it and the GPU
+    waits longer for launches, it is the same host's many short pauses, and a graph of the step ends more of them than a
+    search does."""
     wall = step.recorded_us or step.parts["wall_us"]
     named = _wait_named(blockers)
-    if waiting < max(WORTH_A_SEARCH * wall, step.parts["idle_launch_us"]):
+    if waiting < max(WORTH_A_SEARCH * wall, 0.0 if named else step.parts["idle_launch_us"]):
         return []
     what = f"it may wait in {named['op']}: {named['remedy']}" if named else UNKNOWN
     because = f"nothing runs on the GPU for {share(waiting / wall)} of the step because of the host: {what}"

@@ -138,7 +138,7 @@ def _sixteen_bits(step: Step, places: Mapping[int, Sequence[EagerPart]], device:
 def parts_by_names(step: Step, kernels: Sequence[KernelRow]) -> dict[int, list[EagerPart]]:
     """Of regions, by their place, the products and convolutions that their kernels' names show to run in f32 on the
     vector units, and the rest of their time as one part."""
-    found: dict[int, list[EagerPart]] = {}
+    of_matrix: dict[int, list[EagerPart]] = {}
     for row in kernels:
         if not F32_NAMES.search(row["name"]) or any(mark in row["name"].lower() for mark in TF32_NAMES):
             continue
@@ -150,12 +150,12 @@ def parts_by_names(step: Step, kernels: Sequence[KernelRow]) -> dict[int, list[E
             if not calls or not busy:
                 continue
             time_us = row["time_us"] * busy_us(region) / busy / calls
-            found.setdefault(i, []).append(EagerPart(name, time_us, 0.0, 0.0))
-    for i, parts in found.items():
+            of_matrix.setdefault(i, []).append(EagerPart(name, time_us, 0.0, 0.0))
+    for i, parts in of_matrix.items():
         region = step.regions[i]
         rest = busy_us(region) / float(region["calls_per_step"]) - sum(p.time_us for p in parts)
         parts.append(EagerPart("", max(0.0, rest), 0.0, 0.0))
-    return found
+    return of_matrix
 
 
 def _evidence(device: Device) -> ActionEvidence:

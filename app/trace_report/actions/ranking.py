@@ -226,10 +226,10 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     return [*options, *host.host_waits(step, trace.get("host_times") or [], blockers), *waits.overlap(step)]
 
 
-def _one_counted(step: Step, whole: Sequence[Option], beside: Sequence[Change]) -> list[Option]:
+def _one_counted(step: Step, whole: Sequence[Option], others: Sequence[Change]) -> list[Option]:
     """Of several ways to compile the whole model the one that saves most is followed; the others stand in its place.
 
-    None is where compiling all of it takes longer than compiling the regions alone that are advised it. beside: what is
+    None is where compiling all of it takes longer than compiling the regions alone that are advised it. others: what is
     followed with them, which may leave a region little to gain by itself.
     """
     if not whole:
@@ -240,8 +240,8 @@ def _one_counted(step: Step, whole: Sequence[Option], beside: Sequence[Change]) 
     if _mid(slower, [plain]) - _mid(slower, [best]) < GRAPHS_WORTH * slower.parts["wall_us"]:
         best = plain
     by_region = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
-    wall = after(step, beside, "mid")[0]
-    if by_region and OF_REGIONS_ALONE * (wall - _mid(step, by_region, beside)) > wall - _mid(step, [best], beside):
+    wall = after(step, others, "mid")[0]
+    if by_region and OF_REGIONS_ALONE * (wall - _mid(step, by_region, others)) > wall - _mid(step, [best], others):
         return [_in_place_of(o, by_region[0].id) for o in whole]
     return [o if o is best else _in_place_of(o, best.id) for o in whole]
 
@@ -250,8 +250,8 @@ def _in_place_of(option: Option, other: str) -> Option:
     return replace(option, counted=False, instead_of=other)
 
 
-def _mid(step: Step, options: Sequence[Option], beside: Sequence[Change] = ()) -> float:
-    return after(step, [*beside, *(o.change for o in options if o.change)], "mid")[0]
+def _mid(step: Step, options: Sequence[Option], others: Sequence[Change] = ()) -> float:
+    return after(step, [*others, *(o.change for o in options if o.change)], "mid")[0]
 
 
 def followed(priced: Sequence[Priced]) -> list[Priced]:

@@ -163,7 +163,7 @@ def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> l
     now = parts["idle_launch_us"] / parts["wall_us"]
     waits = (
         f"the GPU waits for launches in {share(now)} of the step, and the host sets the pace of "
-        f"{share(step.host_paced_share)} of it"
+        f"{share(step.share_of_host)} of it"
         if now >= WAITS_FOR_LAUNCHES
         else f"once its kernels are fused the GPU waits {waits_us / 1e3:.2f} ms of a step for launches"
     )

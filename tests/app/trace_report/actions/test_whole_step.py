@@ -46,7 +46,7 @@ def test_the_compiled_step_is_what_was_recorded_but_for_the_mask_that_tracing_st
     predicted = next(a for a in eager["actions"] if a["id"] == COMPILE)["step_time_us"]
     masked_us = max(0.0, attention_us(compiled) - attention_us(eager)) if attention_us(eager) else 0.0
     found_us = compiled["step_parts"]["wall_us"] - masked_us
-    assert predicted["mid"] == pytest.approx(found_us, rel=0.06)
+    assert predicted["mid"] == pytest.approx(found_us, rel=0.08)
     assert predicted["low"] <= found_us <= predicted["high"]
 
 
