@@ -63,7 +63,8 @@ def test_cells_show_the_bottleneck_three_things_to_do_and_a_link(
         assert "no GPU here" in recorded
     body = read_trace(TRACE).body
     titles = [action["title"] for action, _ in with_alternatives(body["actions"])]
-    assert handed_over.count("<li>") == MOST_ACTIONS == 3
+    assert titles and MOST_ACTIONS == 3
+    assert handed_over.count("<li>") == min(MOST_ACTIONS, len(titles))
     assert "Bottleneck: " in handed_over and body["critical"]["because"][:20] in handed_over
     places = [handed_over.index(title) for title in titles[:MOST_ACTIONS]]
     assert places == sorted(places)

@@ -16,8 +16,9 @@ WAITS = (
     "copy-from-host",
 )  # fmt: skip
 """Kinds of compile_blocker_kinds in which the host waits for the GPU."""
-WORTH, WORTH_A_SEARCH = 0.02, 0.1
-"""Share of the step from which waiting is worth a line: where something can be typed, and where it is to be found."""
+WORTH, WORTH_A_SEARCH, WORTH_A_READ = 0.02, 0.1, 0.2
+"""Share of the step from which waiting is worth a line: where something can be typed, where it is to be found, and
+where a call is known that waits, though launches take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,8 @@ def _rest(step: Step, blockers: Sequence[Blocker], waiting: float) -> list[Optio
     search does."""
     wall = step.recorded_us or step.parts["wall_us"]
     named = _wait_named(blockers)
-    if waiting < max(WORTH_A_SEARCH * wall, 0.0 if named else step.parts["idle_launch_us"]):
+    least = WORTH_A_READ * wall if named else step.parts["idle_launch_us"]
+    if waiting < max(WORTH_A_SEARCH * wall, min(least, step.parts["idle_launch_us"])):
         return []
     what = f"it may wait in {named['op']}: {named['remedy']}" if named else UNKNOWN
     because = f"nothing runs on the GPU for {share(waiting / wall)} of the step because of the host: {what}"
