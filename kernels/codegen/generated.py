@@ -32,7 +32,7 @@ from kernels.codegen.graph.prepare import apart, prepare
 from kernels.codegen.graph.products import prologue
 from kernels.codegen.graph.segment_forms import with_segments
 from kernels.codegen.graph.split import split
-from kernels.codegen.index import Unsupported, contiguous_strides
+from kernels.codegen.index import Unsupported
 from kernels.codegen.nodes import base, is_fill
 from kernels.codegen.pieces import Piece, Pieces, node_names
 from kernels.codegen.plan import is_view
@@ -41,7 +41,6 @@ from kernels.codegen.seeds import draw_seed
 from kernels.codegen.segment_plan import in_front
 from kernels.codegen.text import source as files
 from kernels.codegen.text.source import Source
-from kernels.codegen.traits_model import GeneratedLaunch, GeneratedTraits, LaidOut, Traffic
 from profiler.region.graph import fusion
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph
@@ -121,7 +120,6 @@ class Generated:
     module: torch.fx.GraphModule
     sources: tuple[Source, ...]
     kept: tuple[str, ...]  # aten operations that stayed calls
-    calls: tuple[str, ...] = ()  # names of these in the graph
 
     @property
     def text(self) -> str:
@@ -183,10 +181,6 @@ class Trained:
     @property
     def kept(self) -> tuple[str, ...]:
         return (*self.forward.kept, *self.backward.kept)
-
-    @property
-    def calls(self) -> tuple[str, ...]:
-        return (*self.forward.calls, *self.backward.calls)
 
     @property
     def text(self) -> str:
@@ -266,7 +260,6 @@ class _Assembly:
         self.made: dict[torch.fx.Node, torch.fx.Node] = {}
         self.sources: list[Source] = []
         self.kept: list[str] = []
-        self.calls: list[str] = []
         self.seed: torch.fx.Node | None = None
         self.seed_given = seed_given
         self.names = names
@@ -289,7 +282,7 @@ class _Assembly:
         results_ = torch.fx.node.map_arg(output.args[0], self.want)
         self.new.output(tuple(results_))
         module = graph_module(constants, self.new, "Generated")
-        return Generated(module, tuple(self.sources), tuple(self.kept), tuple(self.calls))
+        return Generated(module, tuple(self.sources), tuple(self.kept))
 
     def want(self, node: torch.fx.Node) -> torch.fx.Node:
         """The new graph's node for an old one, made with everything it needs. Iterative: graphs can be long."""
@@ -335,7 +328,6 @@ class _Assembly:
         if node.op == "call_function" and node.target is not operator.getitem:
             if not is_view(node) and not is_fill(node):
                 self.kept.append(base(node))
-                self.calls.append(node.name)
 
     def into(self, piece: Piece) -> int | None:
         """The input that holds what the only output begins with, where it was written for this adding kernel alone."""
@@ -356,8 +348,7 @@ class Attempt:
     """What generating gave. text: all kernels, "" where refused says why there are none.
 
     launches, bytes_written: of the generated kernels alone, without the calls that stayed. bytes_between: that one of
-    them reads and another has written. kept: calls; calls: their names in the graph. taken: operations that they
-    compute where torch.compile makes one. kernels: what is launched; laid_out: gradients that are copied between.
+    them reads and another has written. kept: calls. taken: operations that they compute where torch.compile makes one.
     """
 
     text: str
@@ -367,9 +358,6 @@ class Attempt:
     bytes_between: int = 0
     kept: tuple[str, ...] = ()
     taken: frozenset[str] = frozenset()
-    calls: tuple[str, ...] = ()
-    kernels: tuple[GeneratedLaunch, ...] = ()
-    laid_out: tuple[LaidOut, ...] = ()
 
 
 def attempt(graph: Graph) -> Attempt:
@@ -385,30 +373,4 @@ def attempt(graph: Graph) -> Attempt:
     sizes = dict(stored)
     between = sum(sizes.get(name, 0) for s in result.sources for name in s.inputs)
     written = sum(size for _, size in stored)
-    return Attempt(
-        result.text, "", len(result.sources), written, between, result.kept, operations, result.calls,
-        tuple(_launch(s, s.traits) for s in result.sources if s.traits is not None), _copied_gradients(graph, result),
-    )  # fmt: skip
-
-
-def _copied_gradients(graph: Graph, result: Generated | Trained) -> tuple[LaidOut, ...]:
-    """Those that do not come in as the kernels were written for."""
-    if isinstance(result, Generated):
-        return ()
-    given = [t for _, t in graph.inputs[len(result.requires_grad) :]]
-    pairs = zip(given, result.upstream, strict=True)
-    return tuple(LaidOut(t.dtype, t.shape, strides) for t, strides in pairs if not _is_contiguous(t.shape, strides))
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    wanted = contiguous_strides(shape)
-    return all(n == 1 or one == other for n, one, other in zip(shape, strides, wanted, strict=True))
-
-
-def _launch(source: Source, traits: GeneratedTraits) -> GeneratedLaunch:
-    """A kernel with the tensors that it shares with others."""
-    reads = [
-        Traffic(n, ITEMSIZE[o.dtype] * math.prod(o.shape)) for n, o in zip(source.inputs, source.operands, strict=True)
-    ]
-    writes = [Traffic(o.name, ITEMSIZE[o.dtype] * math.prod(o.shape)) for o in source.outputs]
-    return GeneratedLaunch(source.kernel, traits, tuple(reads), tuple(writes))
+    return Attempt(result.text, "", len(result.sources), written, between, result.kept, operations)

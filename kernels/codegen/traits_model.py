@@ -57,28 +57,3 @@ class GeneratedTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def bytes_moved(self) -> int:
         """Fewest that it has to read and write; what is added to is read as well."""
         return self.bytes_read + self.bytes_written + 2 * self.bytes_added + self.bytes_started
-
-
-class Traffic(msgspec.Struct, frozen=True):
-    """One tensor that a kernel reads or writes: its name in the region's graph, and the bytes of its elements."""
-
-    storage: str
-    bytes: int
-
-
-class LaidOut(msgspec.Struct, frozen=True):
-    """An upstream gradient that is copied before the backward: the output that it is of does not lie in a row in
-    memory, as the gradient of whoever calls does. strides: of the copy."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-class GeneratedLaunch(msgspec.Struct, frozen=True):
-    """One generated kernel in its place among the others: in the order in which they run."""
-
-    kernel: str
-    traits: GeneratedTraits
-    reads: tuple[Traffic, ...] = ()
-    writes: tuple[Traffic, ...] = ()
