@@ -11,7 +11,7 @@ from app.check.finding import Finding, Unmeasured, at_step
 from app.check.subject import Subject
 from app.objects.obstacle import Obstacle
 from app.objects.trace import ComparedPart, Comparison
-from app.trace_report.actions.listed import line, saving_words
+from app.trace_report.actions.listed import before_us, line, saving_words
 from app.trace_report.comparison.compare import RECORD_SEVERAL, SLOWER, compare_traces
 from app.units import duration
 
@@ -150,7 +150,7 @@ def _step_option(assertion: Assertion, subject: Subject, baseline: Subject | Non
         yield _unknown(assertion, subject, reason)
         return
     before = None if baseline is None else {a["id"] for a in baseline.body.get("actions") or ()}
-    step_us = subject.body.get("unprofiled_us") or subject.body.get("step_time_us")
+    step_us = before_us(subject.body)
     for option in subject.body.get("actions") or ():
         new = None if before is None else option["id"] not in before
         whole = option["scope"] == "step" and not option["instead_of"]

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.objects.common import Range
-from app.objects.trace import Action, ActionWhere, Trace, TraceBody
+from app.objects.trace import Action, ActionWhere, SlimTrace, Trace, TraceBody
+
+
+def before_us(trace: Trace | TraceBody | SlimTrace) -> float | None:
+    """The step that changes save from: where a profiler slowed the host, what it takes without one."""
+    return trace.get("unprofiled_us") or trace.get("step_time_us")
 
 
 def with_alternatives(actions: Sequence[Action]) -> list[tuple[Action, list[Action]]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.objects.advice import Advice
 from app.objects.common import Range
 from app.objects.trace import Action, Trace, TraceBody
+from app.trace_report.actions.listed import before_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def own_action(trace: Trace | TraceBody, key: str | None, advice: Advice | None)
 
     What is done to the whole step is no region's own, whatever regions it takes in.
     """
-    step_us = trace.get("unprofiled_us") or trace.get("step_time_us")
+    step_us = before_us(trace)
     if not key or not advice or not step_us:
         return None
     for action in trace.get("actions") or ():

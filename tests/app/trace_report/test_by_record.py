@@ -11,6 +11,7 @@ from app.archive import record_store
 from app.check.config import from_mapping
 from app.check.run import read
 from app.thresholds import DEFAULTS
+from app.trace_report.actions.listed import before_us
 from app.trace_report.by_record import from_folders
 from app.web.views.region.verdict import verdict_section
 from app.web.views.report import trace_report
@@ -50,9 +51,7 @@ def test_the_action_of_a_recorded_region_saves_what_was_measured_everywhere() ->
     assert (row["level"], row["saves_us"]) == ("measured", pytest.approx(action["saves_us"]["mid"]))
     own = verdict_section(before[action["region"]], record, trace=trace)  # type: ignore[arg-type]
     assert own is not None and own["step"] is not None and not own["step_predicted"]
-    assert own["step"]["mid"] == pytest.approx(
-        (trace.get("unprofiled_us") or trace["step_time_us"]) / action["step_time_us"]["mid"]
-    )
+    assert own["step"]["mid"] == pytest.approx(before_us(trace) / action["step_time_us"]["mid"])
     assert own["advice"] == region["advice"]
     report = trace_report(trace, written="today")  # type: ignore[arg-type]
     assert action["evidence"]["text"].lower() in report.lower()
