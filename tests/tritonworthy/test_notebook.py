@@ -18,7 +18,7 @@ nbclient = library("nbclient")
 nbformat = library("nbformat")
 library("ipykernel")
 
-TRACE = DATA / "traces" / "timm_convnext_train_channels_last.json.gz"
+TRACE = DATA / "traces" / "gpt2_train_autocast_eager_stack.json.gz"
 RECORD = """
 import torch, tritonworthy
 model = torch.nn.Linear(64, 64)
@@ -63,8 +63,7 @@ def test_cells_show_the_bottleneck_three_things_to_do_and_a_link(
         assert "no GPU here" in recorded
     body = read_trace(TRACE).body
     titles = [action["title"] for action, _ in with_alternatives(body["actions"])]
-    assert titles and MOST_ACTIONS == 3
-    assert handed_over.count("<li>") == min(MOST_ACTIONS, len(titles))
+    assert handed_over.count("<li>") == MOST_ACTIONS == 3
     assert "Bottleneck: " in handed_over and body["critical"]["because"][:20] in handed_over
     places = [handed_over.index(title) for title in titles[:MOST_ACTIONS]]
     assert places == sorted(places)
