@@ -63,12 +63,16 @@ def llama_training(small: bool, device: str) -> Made:
 
 def llama_decoding(small: bool, device: str) -> Made:
     """One token of 8 sequences with a static cache of 1,024."""
+    return one_token(llama(small, device).eval(), 8, small, device)
+
+
+def one_token(model: Any, sequences: int, small: bool, device: str) -> Made:
+    """A step of so many sequences' next token, in the middle of a static cache of 1,024."""
     from transformers import StaticCache
 
-    model = llama(small, device).eval()
     length = 64 if small else 1024
     cache = StaticCache(config=model.config, max_cache_len=length)
-    tokens = torch.randint(0, 512, (8, 1), device=device)
+    tokens = torch.randint(0, 512, (sequences, 1), device=device)
     position = torch.tensor([length // 2], device=device)
 
     def step(called: nn.Module) -> None:
@@ -359,7 +363,7 @@ def unet(small: bool, device: str) -> Made:
 
 def mixtral_decoding(small: bool, device: str) -> Made:
     """One token of 16 sequences through 8 experts of which 2 are taken, static cache of 1,024, bf16."""
-    from transformers import MixtralConfig, MixtralForCausalLM, StaticCache
+    from transformers import MixtralConfig, MixtralForCausalLM
 
     wide = 128 if small else 1024
     config = MixtralConfig(
@@ -369,16 +373,7 @@ def mixtral_decoding(small: bool, device: str) -> Made:
     )  # fmt: skip
     torch.manual_seed(0)
     model = MixtralForCausalLM(config).to(device=device, dtype=torch.bfloat16).eval()
-    length = 64 if small else 1024
-    cache = StaticCache(config=model.config, max_cache_len=length)
-    tokens = torch.randint(0, 512, (16, 1), device=device)
-    position = torch.tensor([length // 2], device=device)
-
-    def step(called: nn.Module) -> None:
-        with torch.no_grad():
-            called(input_ids=tokens, past_key_values=cache, cache_position=position, position_ids=position[None])
-
-    return model, step
+    return one_token(model, 16, small, device)
 
 
 class GraphLayer(nn.Module):
