@@ -84,7 +84,7 @@ def one_token(model: Any, sequences: int, small: bool, device: str) -> Made:
 
 def resnet(small: bool, device: str) -> Made:
     """ResNet-50 in f32, SGD with momentum."""
-    from torchvision.models import resnet50  # type: ignore[import-not-found]  # on a GPU host
+    from torchvision.models import resnet50  # on a GPU host
 
     torch.manual_seed(0)
     model = resnet50().to(device)
