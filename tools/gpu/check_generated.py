@@ -27,7 +27,7 @@ from kernels.codegen.generated import generate
 from kernels.codegen.index import Unsupported
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.inputs import input_set
-from kernels.measure.candidate.reference import reference
+from kernels.measure.candidate.reference import Reference, reference
 from kernels.measure.candidate.room import rooms
 from kernels.measure.judge import judge
 from kernels.measure.messages import Case
@@ -47,7 +47,7 @@ def verdict(text: str, device: str, seed: int = 0) -> dict[str, Any]:
     before = [x.clone() for x in inputs]
     with torch.no_grad():
         plain = built.module(*inputs)
-    exact = reference(built.module, inputs, [False] * len(inputs), [None] * len(plain)).outputs
+    exact = reference(built.module, inputs, [False] * len(inputs), [None] * len(plain))
     graph = lower(region, {}, device)
     try:
         made = generate(graph)
@@ -60,29 +60,31 @@ def verdict(text: str, device: str, seed: int = 0) -> dict[str, Any]:
             torch.cuda.synchronize()
     except Exception as fault:  # one chain's failure is a row of the table
         return {**result, "status": ERROR, "message": repr(fault)[:500]}
-    for number, (mine, there, wanted, said) in enumerate(zip(got, plain, exact, graph.output_tensors, strict=True)):
+    faults = []
+    for number, (mine, there, wanted, said) in enumerate(
+        zip(got, plain, exact.outputs, graph.output_tensors, strict=True)
+    ):
         if (mine.shape, mine.dtype, mine.stride()) != (there.shape, there.dtype, said.stride):
-            wrong = f"{mine.dtype}{[*mine.shape]} with strides {mine.stride()}"
-        else:
-            wrong = fault_of(mine, there, wanted)
-        if wrong and not within_roundings(built.module, inputs, got, plain, seed):
-            return {**result, "status": WRONG, "message": f"output {number}: {wrong}"}
+            laid_out = f"{mine.dtype}{[*mine.shape]} with strides {mine.stride()}"
+            return {**result, "status": WRONG, "message": f"output {number}: {laid_out}"}
+        if wrong := fault_of(mine, there, wanted):
+            faults.append(f"output {number}: {wrong}")
+    if faults and not within_roundings(built.module, inputs, exact, got, plain, seed):
+        return {**result, "status": WRONG, "message": faults[0]}
     if not all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True)):
         return {**result, "status": WRONG, "message": "an input was changed"}
     return result
 
 
 def within_roundings(
-    module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], got: Sequence[torch.Tensor],
+    module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], exact: Reference, got: Sequence[torch.Tensor],
     plain: Sequence[torch.Tensor], seed: int,
 ) -> bool:  # fmt: skip
     """Whether a validation takes the results: several runs of the program with roundings by chance say how far right
     ones may lie from float64. A mean that is taken off what it is the mean of leaves little but roundings, and eager's
     may be a tenth of the usual ones."""
-    needs = [False] * len(inputs)
-    expected = reference(module, inputs, needs, [None] * len(plain))
-    room = rooms(module, inputs, needs, [None] * len(plain), expected, seed)
-    mine, eager = (Case("normal", "float64", compare(outputs, expected, rooms=room)) for outputs in (got, plain))
+    room = rooms(module, inputs, [False] * len(inputs), [None] * len(plain), exact, seed)
+    mine, eager = (Case("normal", exact.precision, compare(outputs, exact, rooms=room)) for outputs in (got, plain))
     return judge([mine], [eager]).ok
 
 

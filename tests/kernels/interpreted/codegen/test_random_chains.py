@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 from kernels.codegen.graph import split
 from kernels.codegen.plan import Plan
 from kernels.codegen.text import shapes
+from profiler.region.graph.lowering import Graph
+from tools.gpu import check_generated
 from tools.gpu.check_generated import ERROR, REFUSED, RIGHT, WRONG, verdict
 from tools.gpu.random_chains import chain, chain_of_seed
 
@@ -80,3 +84,20 @@ def test_a_wrong_kernel_is_called_wrong(monkeypatch: pytest.MonkeyPatch) -> None
     assert verdict(text, "cpu")["status"] == RIGHT
     monkeypatch.setattr(ops, "POINTWISE", broken)
     assert verdict(text, "cpu")["status"] == WRONG
+
+
+def test_results_that_lie_otherwise_in_memory_are_wrong_though_their_numbers_are_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = check_generated.generate
+
+    def turned(graph: Graph) -> Any:
+        right = made(graph)
+        return SimpleNamespace(
+            sources=right.sources, module=lambda *inputs: [y.t().contiguous().t() for y in right.module(*inputs)]
+        )
+
+    monkeypatch.setattr(check_generated, "generate", turned)
+    answer = verdict("x: f32[40, 24]\ny = torch.tanh(x) * 2\nreturn y\n", "cpu")
+    assert answer["status"] == WRONG
+    assert "with strides (1, 40)" in answer["message"]
