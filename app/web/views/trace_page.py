@@ -12,6 +12,7 @@ from app.objects.common import Note
 from app.objects.record import ArchiveRecord
 from app.objects.trace import Rest, Trace, TraceSummary
 from app.thresholds import DEFAULTS, Thresholds
+from app.trace_report.actions.listed import before_us
 from app.trace_report.rests_on import rests_on_words
 from app.web.charts import plotly
 from app.web.charts.figure import Chart
@@ -81,6 +82,7 @@ class TracePage(
     advice_height: int
     speedup: SpeedupSection
     to_do: ActionSection
+    before_us: float | None
     expected_rows: int
     rests_on_words: str
     companions: list[Companion]
@@ -148,6 +150,7 @@ def trace_page(
         "advice_height": ADVICE_HEIGHT + plotly.step_height(rows),
         "speedup": speedup_section(trace),
         "to_do": action_section(trace, _by_key(trace, links), _by_key(trace, names)),
+        "before_us": before_us(trace),
         "expected_rows": expected_rows(trace) if reading else 0,
         "rests_on_words": rests_on_words(trace.get("regions") or ()),
         "companions": [
