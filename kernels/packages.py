@@ -14,6 +14,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "flash_attn": "flash-attn",
     "flash_attn.cute": "flash-attn-4",
     "flash_attn_interface": "flash-attn-3",
+    "helion": "helion",
     "torchao": "torchao",
     "gemlite": "gemlite",
     "vllm": "vllm",
