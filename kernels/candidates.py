@@ -165,7 +165,7 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
     if name == HELION:
         from kernels.codegen.helion.run import build as helion
 
-        return helion(lower(region, binding, device))
+        return with_gradients(helion(lower(region, binding, device)), False)
     graph = lower(without_grad(region), binding, device)
     if name.startswith("library:"):
         return with_gradients(_adapted(name, graph), region.requires_grad)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import torch
 
-from kernels.baselines import Runner, with_gradients
 from kernels.codegen.helion.source import HelionSource, write
 from kernels.codegen.index import Unsupported
 from kernels.codegen.text.source import load_text
@@ -31,7 +30,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType({
 """Set before its first kernel is made, unless the user has set them: what Helion reads when a kernel is declared."""
 
 
-def build(graph: Graph) -> Runner:
+def build(graph: Graph) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The region's callable; raises Unsupported where there is no source, or no Helion to run it."""
     source = write(graph)
     if importlib.util.find_spec("helion") is None:
@@ -46,7 +45,7 @@ def build(graph: Graph) -> Runner:
         result = module.region(*inputs)
         return result if isinstance(result, tuple) else (result,)
 
-    return with_gradients(run, False)
+    return run
 
 
 def key_of(source: HelionSource) -> str:
