@@ -15,6 +15,8 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "flash_attn.cute": "flash-attn-4",
     "flash_attn_interface": "flash-attn-3",
     "helion": "helion",
+    "sageattention": "sageattention",
+    "unsloth": "unsloth",
     "torchao": "torchao",
     "gemlite": "gemlite",
     "vllm": "vllm",
