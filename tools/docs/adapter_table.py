@@ -64,8 +64,8 @@ CANNOT: Mapping[str, str] = {
     " layout of their own, which a region does not hold",
     "Hugging Face `kernels` hub": "kernels are downloaded when they are asked for, and the package's import name is"
     " this project's own `kernels`: a candidate from it would need a child whose path does not hold ours",
-    "SGLang's `sgl_kernel`": "a wheel apart from `sglang` (sglang-kernel), built for a version of torch and CUDA; sglang 0.5.23"
-    " was read and has the calls of it, not the kernels",
+    "SGLang's `sgl_kernel`": "a wheel apart from `sglang` (sglang-kernel), built for a version of torch and CUDA;"
+    " sglang 0.5.23 was read and has the calls of it, not the kernels",
 }
 """Asked for and not in the catalogue as a call -> the reason."""
 
