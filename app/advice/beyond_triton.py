@@ -26,10 +26,10 @@ class Way:
 LAST, GRID, NVLINK = "last per cent", "grid-wide", "nvlink"
 
 WAYS: tuple[Way, ...] = (
-    Way("Gluon", ("sm_80", "sm_9", "sm_10", "gfx94", "gfx95"),
+    Way("Gluon", ("sm_8", "sm_9", "sm_10", "gfx94", "gfx95"),
         "layouts, shared memory and warp specialisation by hand in Triton's own compiler: wgmma and TMA on sm_90,"
         " tcgen05 and tensor memory on sm_100, MFMA layouts on CDNA",
-        frozenset({LAST}), "triton 3.6, triton/experimental/gluon"),
+        frozenset({LAST}), "triton 3.7.1, triton/experimental/gluon"),
     Way("CuTe DSL", ("sm_8", "sm_9", "sm_10", "sm_12"),
         "CUTLASS's layouts, pipelines and clusters in Python: the last per cent of products and attention on sm_90 and"
         " sm_100 (quack and FlashAttention 4 are written in it), block-scaled f4 on sm_100 and sm_120",
@@ -37,7 +37,7 @@ WAYS: tuple[Way, ...] = (
     Way("cuTile", ("sm_8", "sm_10", "sm_12"),
         "tiles as in Triton, in NVIDIA's own compiler (CUDA Tile IR, CUDA 13): tensor memory and block-scaled types"
         " of sm_100 and sm_120 without their instructions",
-        frozenset({LAST}), "cuda-tile 1.8, quickstart: compute capability 8, 10, 11 and 12, CUDA 13.1"),
+        frozenset({LAST}), "NVIDIA cuTile Python, quickstart: compute capability 8, 10, 11 and 12; CUDA 13.1"),
     Way("TileLang", ("sm_8", "sm_9", "sm_10", "sm_12", "gfx9"),
         "tiles with explicit pipelines and memory scopes, on NVIDIA and on AMD's CDNA: warp specialisation on sm_90,"
         " products of packed weights, block-scaled f4 on sm_120",

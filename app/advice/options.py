@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from app.advice.beyond_triton import named
 from app.advice.in_helion import predicted_note
 from app.advice.model import Alternative, Tool
 from app.estimate import predict
@@ -316,7 +317,8 @@ def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:
     times = [(s.calls, floor_us(s.cost, device) / 0.95 + rates.times.event) for s in facts.shapes]
     calls = sum(c for c, _ in times)
     time = spread(sum(c * t for c, t in times) / calls, "cuda", rates) if calls else None
-    note = f"needs {', '.join(facts.needs)}, which Triton does not give"
+    beyond = named(device.arch, facts.needs)
+    note = "; ".join(n for n in (f"needs {', '.join(facts.needs)}, which Triton does not give", beyond) if n)
     return Option(Alternative("cuda", "cuda:custom", time, EFFORT_LINES["cuda"], note, True, "", "custom"))
 
 
