@@ -53,7 +53,7 @@ def ways_for(arch: str, needs: Sequence[str]) -> tuple[Way, ...]:
 
 def named(arch: str, needs: Sequence[str]) -> str:
     """In one sentence, "" where there is none: before CUDA is written by hand."""
-    found = ways_for(arch, needs)
-    if not found:
+    ways = ways_for(arch, needs)
+    if not ways:
         return ""
-    return f"more than Triton gives, on {arch}: " + "; ".join(f"{w.name} ({w.buys})" for w in found)
+    return f"more than Triton gives, on {arch}: " + "; ".join(f"{w.name} ({w.buys})" for w in ways)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.operations.helion_regions --out DIR [--seconds 500] [--tuning 60] [--only NAME ...]
 
-Each region runs in a process of its own, which is ended with its children when its time is over; what it found is
+Each region runs in a process of its own, which is ended with its children when its time is over; what it measured is
 written to DIR/NAME.json as soon as it is there, and the table is printed at the end. Helion has to be importable
 (1.5 wants torch 2.9 and Triton 3.5 or newer). Times are the median of triton.testing.do_bench, which clears L2 between
 calls; errors are those of the 2-norm against float64, over eager's own.
@@ -68,11 +68,11 @@ def main(arguments: list[str]) -> int:
         if left < OVERHEAD_S:
             print(f"{name}: no time left", flush=True)
             continue
-        failed = _apart(name, asked, min(left, asked.tuning + 2 * OVERHEAD_S))
+        failed = _in_a_process(name, asked, min(left, asked.tuning + 2 * OVERHEAD_S))
         path = asked.out / f"{name}.json"
         if failed and (not path.exists() or not json.loads(path.read_text()).get("done")):
-            found = json.loads(path.read_text()) if path.exists() else {}
-            _write(asked.out, name, {**found, "failed": failed})
+            measured = json.loads(path.read_text()) if path.exists() else {}
+            _write(asked.out, name, {**measured, "failed": failed})
         print(_row(name, json.loads(path.read_text())), flush=True)
     return 0
 
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _apart(name: str, asked: argparse.Namespace, seconds: float) -> str:
+def _in_a_process(name: str, asked: argparse.Namespace, seconds: float) -> str:
     """The region in a process of its own; why it has no result, "" where it has."""
     command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, "--one", name, "--out", str(asked.out),
                "--tuning", str(asked.tuning)]  # fmt: skip
@@ -125,7 +125,7 @@ def measure(name: str, text: str, tuning_s: int, out: Path) -> dict[str, Any]:
     built = program(region, None, "cuda")
     values = list(input_set(region, {}, "cuda", 0))
     exact = reference(built.module, values, [False] * len(values), [None] * len(built.outputs)).outputs
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "region": text, "device": torch.cuda.get_device_name(0), "torch": torch.__version__,
         "triton": _version("triton"), "helion": _version("helion"), "tuning_budget_s": tuning_s,
         "helion_lines": code_lines(source.text), "triton_lines": code_lines(attempt(graph).text),
@@ -138,11 +138,11 @@ def measure(name: str, text: str, tuning_s: int, out: Path) -> dict[str, Any]:
     }
     for way, make in ways.items():
         try:
-            found[way] = _timed(make, values, exact)
+            measured[way] = _timed(make, values, exact)
         except Exception as fault:  # another package's compiler: one way that fails leaves the others
-            found[way] = {"failed": f"{type(fault).__name__}: {str(fault)[:400]}"}
-        _write(out, name, found)
-    return {**found, "done": True}
+            measured[way] = {"failed": f"{type(fault).__name__}: {str(fault)[:400]}"}
+        _write(out, name, measured)
+    return {**measured, "done": True}
 
 
 def _timed(make: Callable[[], Callable[..., Any]], values: list[Any], exact: Any) -> dict[str, float]:
@@ -174,23 +174,23 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _write(out: Path, name: str, found: Mapping[str, Any]) -> None:
+def _write(out: Path, name: str, measured: Mapping[str, Any]) -> None:
     path = out / f"{name}.json"
     half = path.with_suffix(".part")
-    half.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    half.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     half.replace(path)
 
 
-def _row(name: str, found: Mapping[str, Any]) -> str:
+def _row(name: str, measured: Mapping[str, Any]) -> str:
     """One line of the table: lines, seconds, µs, what is not there as a dash."""
 
     def said(way: str, key: str) -> str:
-        value = (found.get(way) or {}).get(key)
+        value = (measured.get(way) or {}).get(key)
         return f"{value:10.1f}" if isinstance(value, int | float) else f"{'-':>10}"
 
-    lines = f"{found.get('helion_lines', '-'):>4} {found.get('triton_lines', '-'):>4}"
+    lines = f"{measured.get('helion_lines', '-'):>4} {measured.get('triton_lines', '-'):>4}"
     times = " ".join(said(way, "time_us") for way in ("eager", "max_autotune", "triton", "helion"))
-    return f"{name:22} {lines} {said('helion', 'first_s')} s {times} us {found.get('failed', '')}".rstrip()
+    return f"{name:22} {lines} {said('helion', 'first_s')} s {times} us {measured.get('failed', '')}".rstrip()
 
 
 if __name__ == "__main__":

@@ -118,8 +118,8 @@ def test_helion_is_in_the_race_where_it_is_installed() -> None:
     assert HELION not in {c.name for c in candidates(graph, Host())}
     for gpu, available in ((None, False), ("NVIDIA H200", True)):
         host = replace(Host(), packages=frozenset({"torch", "triton", "helion"}), gpu=gpu)
-        (found,) = (c for c in candidates(graph, host) if c.name == HELION)
-        assert found.available is available and "hl.tile" in found.source
+        (candidate,) = (c for c in candidates(graph, host) if c.name == HELION)
+        assert candidate.available is available and "hl.tile" in candidate.source
     refused = lower(parse("x: bf16[64, 96]\nreturn x.float().cumsum(0)\n"))
-    (found,) = (c for c in candidates(refused, host) if c.name == HELION)
-    assert not found.available and "cumsum" in found.reason
+    (candidate,) = (c for c in candidates(refused, host) if c.name == HELION)
+    assert not candidate.available and "cumsum" in candidate.reason

@@ -64,8 +64,8 @@ def read_liger(path: Path, commit: str) -> Table:
 
 def placed(page: str, compared: Comparison) -> str:
     """The page with the section before the Archive's, in the place of one that is there."""
-    before, found, after = page.partition(NEXT)
-    if not found:
+    before, title, after = page.partition(NEXT)
+    if not title:
         raise ValueError("docs/accuracy.md has no section on the Archive")
     before = before.partition(TITLE)[0].rstrip("\n")
     return f"{before}\n\n{section(compared)}{NEXT}{after}"

@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sources", type=Path, required=True, help="folder of unpacked archives")
     sources = parser.parse_args(arguments).sources
-    found = contracts() if RECORD.exists() else {}
+    recorded = contracts() if RECORD.exists() else {}
     for dotted, (package, file, name) in TARGETS.items():
         path = next(iter(sorted(sources.glob(f"*/{file}"))), None)
         if path is None:
@@ -91,8 +91,8 @@ def main(arguments: list[str]) -> int:
             continue
         function = function_in(path.read_text(encoding="utf-8"), name)
         root = path.parents[file.count("/")]
-        found[dotted] = Contract(package, _version(root, package), file, parameters_of(function, "." in name))
-    kept = {dotted: found[dotted] for dotted in TARGETS if dotted in found}
+        recorded[dotted] = Contract(package, _version(root, package), file, parameters_of(function, "." in name))
+    kept = {dotted: recorded[dotted] for dotted in TARGETS if dotted in recorded}
     RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
     return 0
 
@@ -108,10 +108,10 @@ def function_in(text: str, name: str) -> ast.FunctionDef:
     *classes, last = name.split(".")
     for part in classes:
         body = next(n.body for n in body if isinstance(n, ast.ClassDef) and n.name == part)
-    found = [n for n in _flat(body) if isinstance(n, ast.FunctionDef) and n.name == last]
-    if not found:
+    functions = [n for n in _flat(body) if isinstance(n, ast.FunctionDef) and n.name == last]
+    if not functions:
         raise LookupError(f"no function {name}")
-    return found[-1]
+    return functions[-1]
 
 
 def _flat(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -129,17 +129,17 @@ def parameters_of(function: ast.FunctionDef, of_class: bool) -> tuple[Parameter,
     a = function.args
     placed = [*a.posonlyargs, *a.args]
     required = len(placed) - len(a.defaults)
-    found = [
+    parameters = [
         Parameter(p.arg, "POSITIONAL_ONLY" if i < len(a.posonlyargs) else "POSITIONAL_OR_KEYWORD", i < required)
         for i, p in enumerate(placed)
     ]
-    found += [Parameter(a.vararg.arg, "VAR_POSITIONAL", False)] if a.vararg else []
-    found += [
+    parameters += [Parameter(a.vararg.arg, "VAR_POSITIONAL", False)] if a.vararg else []
+    parameters += [
         Parameter(p.arg, "KEYWORD_ONLY", default is None)
         for p, default in zip(a.kwonlyargs, a.kw_defaults, strict=True)
     ]
-    found += [Parameter(a.kwarg.arg, "VAR_KEYWORD", False)] if a.kwarg else []
-    return tuple(found[1:] if of_class else found)
+    parameters += [Parameter(a.kwarg.arg, "VAR_KEYWORD", False)] if a.kwarg else []
+    return tuple(parameters[1:] if of_class else parameters)
 
 
 def _version(root: Path, package: str) -> str:

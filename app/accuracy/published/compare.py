@@ -16,11 +16,11 @@ def compare(table: Table) -> Comparison:
     left_out: Counter[str] = Counter()
     predicted: dict[tuple[str, str], dict[str, float]] = {}
     for row in table.rows:
-        found = predicted_row(row, predicted)
-        if isinstance(found, str):
-            left_out[found] += 1
+        made = predicted_row(row, predicted)
+        if isinstance(made, str):
+            left_out[made] += 1
         else:
-            rows.append(found)
+            rows.append(made)
     return Comparison(table.source, table.commit, table.file, table.licence, tuple(rows), dict(left_out))
 
 

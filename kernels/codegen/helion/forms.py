@@ -84,12 +84,12 @@ def form_of(graph: Graph) -> Form:
 
 def _host_views(graph: Graph) -> frozenset[torch.fx.Node]:
     """Views of inputs alone."""
-    found: set[torch.fx.Node] = set()
+    views: set[torch.fx.Node] = set()
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and base(node) in VIEWS - {"clone"}:
-            if all(a.op == "placeholder" or a in found for a in node.all_input_nodes):
-                found.add(node)
-    return frozenset(found)
+            if all(a.op == "placeholder" or a in views for a in node.all_input_nodes):
+                views.add(node)
+    return frozenset(views)
 
 
 def _matrix(

@@ -8,17 +8,17 @@ from app.advice.beyond_triton import GRID, LAST, NVLINK, WAYS, named, ways_for
 
 
 @pytest.mark.parametrize(
-    ("arch", "needs", "found"),
+    ("arch", "needs", "names"),
     [("sm_90", [LAST], ["Gluon", "CuTe DSL", "TileLang"]),  # no cuTile on Hopper
      ("sm_100", [LAST], ["Gluon", "CuTe DSL", "cuTile", "TileLang"]),
      ("sm_120", [LAST], ["CuTe DSL", "cuTile", "TileLang"]),
      ("gfx942", [LAST], ["Gluon", "TileLang"]), ("sm_100", [GRID], ["CuTe DSL"]), ("sm_90", [NVLINK], []),
      ("sm_75", [LAST], []), ("sm_100", [], [])],
 )  # fmt: skip
-def test_ways_by_architecture_and_need(arch: str, needs: list[str], found: list[str]) -> None:
-    assert [w.name for w in ways_for(arch, needs)] == found
+def test_ways_by_architecture_and_need(arch: str, needs: list[str], names: list[str]) -> None:
+    assert [w.name for w in ways_for(arch, needs)] == names
     sentence = named(arch, needs)
-    assert all(name in sentence for name in found) and bool(sentence) is bool(found)
+    assert all(name in sentence for name in names) and bool(sentence) is bool(names)
 
 
 def test_each_says_what_it_buys_and_where_that_is_from() -> None:

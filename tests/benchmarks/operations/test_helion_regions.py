@@ -23,6 +23,6 @@ def test_a_region_that_cannot_run_here_leaves_its_reason(tmp_path: Path) -> None
     if torch.cuda.is_available():
         return
     assert main(["--out", str(tmp_path), "--only", "row-dot", "--seconds", "100", "--tuning", "1"]) == 0
-    found = json.loads((tmp_path / "row-dot.json").read_text())
-    assert "see row-dot.log" in found["failed"]
+    result = json.loads((tmp_path / "row-dot.json").read_text())
+    assert "see row-dot.log" in result["failed"]
     assert "CUDA" in (tmp_path / "row-dot.log").read_text()
