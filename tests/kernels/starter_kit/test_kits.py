@@ -147,7 +147,7 @@ def test_zip_differs_from_run_to_run(kits: dict[str, Kit]) -> None:
     assert archive == again.archive()
     with zipfile.ZipFile(BytesIO(archive)) as held:
         assert {Path(n).name for n in held.namelist()} == {
-            "triton_generated.py", "replay.py", "README.md", "validation.json"
+            "triton_generated.py", "helion_region.py", "replay.py", "README.md", "validation.json"
         }  # fmt: skip
         assert held.testzip() is None
 
