@@ -23,7 +23,8 @@ class Device:
     tf32_rate: float = 0  # matrix units on f32 inputs, where allowed; 0 = none
     f16_rate: float  # matrix units, f16 inputs
     bf16_rate: float = 0  # matrix units, bf16 inputs; 0 = none
-    f8_rate: float = 0  # matrix units, fp8 inputs; 0 = none
+    f8_rate: float = 0  # matrix units, fp8 inputs, mxfp8 too; 0 = none
+    f4_rate: float = 0  # matrix units, mxfp4 and nvfp4 inputs; 0 = none
     source: str
     measured_copy_rate: float | None = None  # bytes/s read + written by a large device-to-device copy
     measured_matmul_rate: float | None = None  # FLOP/s of a large bf16 matrix product on random data
@@ -45,7 +46,7 @@ class Device:
     def matmul_rate(self, dtype: str) -> float:
         """FLOP/s of the matrix units on inputs of this dtype; f32 counts as without TF32, torch's default.
 
-        A measured bf16 rate scales the datasheet's other 16- and 8-bit rates by the share it reached.
+        A measured bf16 rate scales the datasheet's other rates of 16 bits and less by the share it reached.
         """
         datasheet = {
             "tf32": self.tf32_rate or self.f32_rate,
@@ -53,6 +54,7 @@ class Device:
             "bf16": self.bf16_rate or self.f32_rate,
         }
         datasheet |= {"f8e4m3": self.f8_rate or self.f16_rate, "f8e5m2": self.f8_rate or self.f16_rate}
+        datasheet["f4e2m1x2"] = self.f4_rate or self.f8_rate or self.f16_rate
         rate = datasheet.get(dtype, self.f32_rate if dtype != "f64" else self.f32_rate / 2)
         if self.measured_matmul_rate and dtype in datasheet and self.bf16_rate:
             return rate * self.measured_matmul_rate / self.bf16_rate
@@ -97,7 +99,45 @@ DEVICES: tuple[Device, ...] = (
         name="NVIDIA B200", arch="sm_100", matches=("b200",),
         memory_bytes=180e9, memory_rate=8.0e12, l2_bytes=126 * MIB, processors=148,
         f32_rate=75 * TERA, tf32_rate=1125 * TERA, f16_rate=2250 * TERA, bf16_rate=2250 * TERA,
-        f8_rate=4500 * TERA, source="NVIDIA HGX B200 datasheet, per GPU",
+        f8_rate=4500 * TERA, f4_rate=9000 * TERA,
+        source="NVIDIA HGX B200 datasheet, an eighth of the board: f4 72 PFLOPS dense, f8 72 with sparsity",
+    ),
+    Device(
+        name="NVIDIA B300", arch="sm_103", matches=("b300",),
+        memory_bytes=288e9, memory_rate=8.0e12, l2_bytes=126 * MIB, processors=148,
+        f32_rate=75 * TERA, tf32_rate=1125 * TERA, f16_rate=2250 * TERA, bf16_rate=2250 * TERA,
+        f8_rate=4500 * TERA, f4_rate=13500 * TERA,
+        source="NVIDIA HGX B300 datasheet, an eighth of the board: f4 108 PFLOPS dense, f8 72 with sparsity; processors"
+        " as recorded traces have them; L2 as of the B200",
+    ),
+    Device(
+        name="NVIDIA GeForce RTX 5090", arch="sm_120", matches=("rtx 5090", "rtx5090"),
+        memory_bytes=32e9, memory_rate=1.792e12, l2_bytes=96 * MIB, processors=170,
+        f32_rate=104.8 * TERA, tf32_rate=104.8 * TERA, f16_rate=209.5 * TERA, bf16_rate=209.5 * TERA,
+        f8_rate=419 * TERA, f4_rate=1676 * TERA,
+        source="NVIDIA RTX Blackwell GPU architecture whitepaper (fp32 accumulate, dense)",
+    ),
+    Device(
+        name="NVIDIA RTX PRO 6000 Blackwell Server Edition", arch="sm_120", matches=("rtx pro 6000 blackwell server",),
+        memory_bytes=96e9, memory_rate=1.597e12, l2_bytes=128 * MIB, processors=188,
+        f32_rate=120 * TERA, tf32_rate=250 * TERA, f16_rate=500 * TERA, bf16_rate=500 * TERA,
+        f8_rate=1000 * TERA, f4_rate=2000 * TERA,
+        source="NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet; dense: half of its rates with sparsity",
+    ),
+    Device(
+        name="NVIDIA RTX PRO 6000 Blackwell Workstation Edition", arch="sm_120", matches=("rtx pro 6000",),
+        memory_bytes=96e9, memory_rate=1.792e12, l2_bytes=128 * MIB, processors=188,
+        f32_rate=126 * TERA, tf32_rate=251.9 * TERA, f16_rate=503.8 * TERA, bf16_rate=503.8 * TERA,
+        f8_rate=1007.6 * TERA, f4_rate=2015.2 * TERA,
+        source="NVIDIA RTX PRO Blackwell GPU architecture whitepaper (fp32 accumulate, dense)",
+    ),
+    Device(
+        name="NVIDIA GB10", arch="sm_121", matches=("gb10",),
+        memory_bytes=128e9, memory_rate=0.273e12, l2_bytes=24 * MIB, processors=48,
+        f32_rate=29.7 * TERA, tf32_rate=62.5 * TERA, f16_rate=125 * TERA, bf16_rate=125 * TERA,
+        f8_rate=250 * TERA, f4_rate=500 * TERA,
+        source="NVIDIA DGX Spark datasheet: 1 PFLOPS of f4 with sparsity, 128 GB at 273 GB/s shared with the CPU;"
+        " f4 dense is half of it, each wider type half of the one before; f32 and L2 from TechPowerUp's GB10 page",
     ),
     Device(
         name="NVIDIA L40S", arch="sm_89", matches=("l40s",),
@@ -129,6 +169,26 @@ DEVICES: tuple[Device, ...] = (
         f32_rate=163.4 * TERA, tf32_rate=653.7 * TERA, f16_rate=1307.4 * TERA, bf16_rate=1307.4 * TERA,
         f8_rate=2614.9 * TERA, source="AMD Instinct MI300X datasheet",
     ),
+    Device(
+        name="AMD Instinct MI325X", arch="gfx942", matches=("mi325x",),
+        memory_bytes=256e9, memory_rate=6.0e12, l2_bytes=32 * MIB, processors=304,
+        f32_rate=163.4 * TERA, tf32_rate=653.7 * TERA, f16_rate=1307.4 * TERA, bf16_rate=1307.4 * TERA,
+        f8_rate=2614.9 * TERA, source="AMD Instinct MI325X datasheet",
+    ),
+    Device(
+        name="AMD Instinct MI350X", arch="gfx950", matches=("mi350x",),
+        memory_bytes=288e9, memory_rate=8.0e12, l2_bytes=32 * MIB, processors=256,
+        f32_rate=144.2 * TERA, f16_rate=2306.9 * TERA, bf16_rate=2306.9 * TERA,
+        f8_rate=4613.7 * TERA, f4_rate=9227.5 * TERA,
+        source="AMD Instinct MI350X datasheet (f4: MXFP4); CDNA 4 has no TF32 in its matrix units",
+    ),
+    Device(
+        name="AMD Instinct MI355X", arch="gfx950", matches=("mi355x",),
+        memory_bytes=288e9, memory_rate=8.0e12, l2_bytes=32 * MIB, processors=256,
+        f32_rate=157.3 * TERA, f16_rate=2516.6 * TERA, bf16_rate=2516.6 * TERA,
+        f8_rate=5033.2 * TERA, f4_rate=10066.3 * TERA,
+        source="AMD Instinct MI355X datasheet (f4: MXFP4); CDNA 4 has no TF32 in its matrix units",
+    ),
 )  # fmt: skip
 """A kind of GPU is added by its row here alone. Until its ceilings are measured, the datasheet's rates are used."""
 
@@ -142,7 +202,8 @@ def find_device(name: str | None) -> Device | None:
         return None
     lowercase = name.lower()
     exact = [d for d in DEVICES if d.name.lower() == lowercase]
-    matching = exact or [d for d in DEVICES if any(m in lowercase for m in d.matches)]
+    card = "" if "laptop" in lowercase else lowercase  # a laptop's GPU has the name of a larger card
+    matching = exact or [d for d in DEVICES if any(m in card for m in d.matches)]
     bare = [d for d in DEVICES if d.name.lower().split()[-1] == lowercase]
     return next(iter(matching or bare), None)
 

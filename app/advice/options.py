@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from app.advice.beyond_triton import named
+from app.advice.in_helion import predicted_note
 from app.advice.model import Alternative, Tool
 from app.estimate import predict
 from app.estimate.facts import Cover, Kernel, RegionFacts, ShapeFacts
@@ -260,6 +262,8 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         predicted = predict.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
+        in_helion = predicted_note(facts.helion_lines, facts.generated_lines, facts.helion_installed)
+        note = "; ".join(n for n in (note, in_helion) if n)
         lines = facts.generated_lines or _lines(facts)
         kernels.append(_write_option(predicted, "triton:generated", "generated", lines, note))
     if facts.kernels:
@@ -313,7 +317,8 @@ def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:
     times = [(s.calls, floor_us(s.cost, device) / 0.95 + rates.times.event) for s in facts.shapes]
     calls = sum(c for c, _ in times)
     time = spread(sum(c * t for c, t in times) / calls, "cuda", rates) if calls else None
-    note = f"needs {', '.join(facts.needs)}, which Triton does not give"
+    beyond = named(device.arch, facts.needs)
+    note = "; ".join(n for n in (f"needs {', '.join(facts.needs)}, which Triton does not give", beyond) if n)
     return Option(Alternative("cuda", "cuda:custom", time, EFFORT_LINES["cuda"], note, True, "", "custom"))
 
 

@@ -108,6 +108,7 @@ def prepare(region: Region, workload: Workload, device: Device, context: AdviceC
 def _prepared(region: Region, workload: Workload, device: Device, context: AdviceContext) -> AnalyzedRegion:
     from kernels.candidates import hand_written
     from kernels.codegen import generated
+    from kernels.codegen.helion.source import text_of
     from kernels.host import probe_host
     from kernels.libraries import coverage
     from kernels.starter_kit.lines import code_lines
@@ -139,6 +140,9 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         "hidden_share": hidden_share(written),
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
+    in_helion = text_of(graph)
+    more["helion_lines"] = code_lines(in_helion) if in_helion else 0
+    more["helion_installed"] = "helion" in host.packages
     taken = Taken(tried.taken, bool(tried.taken) and tried.launches == 1 and not tried.kept)
     more["taken"] = taken
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape, taken)

@@ -15,6 +15,7 @@ from app.estimate.fused_time import arithmetic_us, bytes_us
 from app.estimate.rates import BACKWARD, FITTED, Rates, reach, share_of
 from profiler.hardware import Device
 from profiler.region import op_kinds
+from profiler.region.model import PACKED
 
 SDPA = "torch.nn.functional.scaled_dot_product_attention"
 FLEX = "torch.nn.attention.flex_attention"
@@ -194,7 +195,8 @@ def joins(call: str, rows: OperationFacts | None, device: Device) -> int:
 def _computed_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, flops: float) -> float:
     if not flops:
         return 0.0
-    dtype = narrow_product(call) or shape.cost.matmul_dtype or "bf16"
+    written = shape.cost.matmul_dtype
+    dtype = written if written in PACKED else narrow_product(call) or written or "bf16"
     share = share_of(rates.flops, _measured_as(call, heads(shape), rates), 0.70)
     share *= CAPPED if call.endswith(WITH_CAP) else 1.0
     if dtype in ("f32", "f64"):

@@ -221,9 +221,10 @@ class RegionFacts:
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. optimizer_class: whose step it is. needs: what
     Triton does not give ("grid-wide", "nvlink", "last per cent"). not_generated: why the generator of Triton
-    refuses the region, "" where it takes it or was not asked; generated_lines: of code that it writes; apart: what
-    it does not fuse; taken: what it fuses where torch.compile makes a call. kernels: this project's own that
-    compute all of it. hidden_share: of the products' FLOPs, those of scores that masks of positions hide.
+    refuses the region, "" where it takes it or was not asked; generated_lines: of code that it writes; helion_lines:
+    of the same in Helion, 0 where that has no such source; apart: what it does not fuse; taken: what it
+    fuses where torch.compile makes a call. kernels: this project's own that compute all of it.
+    hidden_share: of the products' FLOPs, those of scores that masks of positions hide.
     attention_density: share of its attention's scores that any call has to look at, half in causal order. sdpa:
     operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that moves. obstacles:
     what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows.
@@ -266,6 +267,8 @@ class RegionFacts:
     launches: float | None = None
     not_generated: str = ""
     generated_lines: int = 0
+    helion_lines: int = 0
+    helion_installed: bool = False
     apart: FusionGap = FusionGap()
     taken: Taken = NOTHING_TAKEN
     kernels: tuple[Kernel, ...] = ()

@@ -96,7 +96,7 @@ def in_fp8(model: nn.Module) -> nn.Module:
         return min(sizes) >= FP8_LEAST and not any(size % FP8_DIVIDES for size in sizes)
 
     if OPTIMIZERS:
-        from torchao.float8 import (  # type: ignore[import-not-found]  # where it is installed
+        from torchao.float8 import (  # where it is installed
             Float8LinearConfig,
             convert_to_float8_training,
         )
@@ -104,7 +104,7 @@ def in_fp8(model: nn.Module) -> nn.Module:
         config = Float8LinearConfig.from_recipe_name("rowwise")
         made: nn.Module = convert_to_float8_training(model, config=config, module_filter_fn=large)
         return made
-    from torchao.quantization import (  # type: ignore[import-not-found]
+    from torchao.quantization import (
         Float8DynamicActivationFloat8WeightConfig,
         PerRow,
         quantize_,

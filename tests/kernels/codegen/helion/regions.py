@@ -1,0 +1,34 @@
+"""Regions that have a Helion source, small: of each form, with every kind of operand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+REGIONS: Mapping[str, str] = {
+    "gelu chain": "x: bf16[64, 96]\nb: bf16[96]\nm: bf16[64, 96]\nreturn gelu(x + b) * m\n",
+    "swiglu": "a: bf16[2, 32, 96]\nb: bf16[2, 32, 96]\nreturn silu(a) * b\n",
+    "scale rows": "x: bf16[64, 96]\ns: f32[64, 1]\nreturn (x.float() * s).clamp(-4.0, 4.0).to(bf16)\n",
+    "softmax": "x: bf16[64, 100]\nreturn softmax(x.float(), -1).to(bf16)\n",
+    "log softmax": "x: f32[64, 100]\nreturn log_softmax(x, -1)\n",
+    "rms": "x: bf16[2, 32, 96]\nw: bf16[96]\nreturn rms_norm(x, (96,), w, 1e-6)\n",
+    "rms hand": "x: bf16[64, 96]\nw: bf16[96]\n"
+    "h = x.float()\nh = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn h.to(bf16) * w\n",
+    "layer": "x: bf16[64, 96]\nw: bf16[96]\nb: bf16[96]\nreturn layer_norm(x, (96,), w, b)\n",
+    "add rms": "x: bf16[64, 96]\nr: bf16[64, 96]\nw: bf16[96]\nh = x + r\nreturn rms_norm(h, (96,), w, 1e-6), h\n",
+    "lin gelu": "x: bf16[64, 96]\nw: bf16[48, 96]\nb: bf16[48]\nreturn gelu(F.linear(x, w, b), approximate='tanh')\n",
+    "s0": "x: bf16[64, 96]\nw: bf16[96, 48]\nb: bf16[48]\nmask: bf16[64, 48]\n"
+    "z = x @ w\nz = z + b\nz = gelu(z)\nreturn z * mask\n",
+    "lin3": "x: bf16[2, 32, 96]\nw: bf16[48, 96]\nr: bf16[2, 32, 48]\nreturn relu(F.linear(x, w)) + r\n",
+    "sum": "x: bf16[64, 96]\ny: bf16[64, 96]\nreturn (x.float() * y.float()).sum(-1)\n",
+    "quant": "x: bf16[64, 96]\n"
+    "s = x.float().abs().amax(-1, keepdim=True) / 448.0\nreturn (x.float() / s).to(bf16), s\n",
+    "l2": "x: bf16[64, 96]\nreturn x / x.pow(2).sum(-1, keepdim=True).sqrt()\n",
+    "masked softmax": "x: bf16[4, 16, 100]\n"
+    "mask: bool[4, 16, 100].mask(0.5)\nreturn softmax(x.float().masked_fill(mask, -10000.0) * 0.125, -1).to(bf16)\n",
+    "entropy": "x: bf16[64, 100]\np = softmax(x.float(), -1)\nreturn -(p * torch.log(p + 1e-9)).sum(-1)\n",
+    "1d": "x: f32[5000]\ny: f32[5000]\nreturn torch.tanh(x) * y + 1.0\n",
+    "geglu": "a: bf16[64, 96]\nb: bf16[64, 96]\nreturn gelu(a, approximate='tanh') * b\n",
+    "lerp2": "x: f32[64, 96]\ny: f32[64, 96]\ng = torch.sigmoid(x)\nreturn g * x + (1 - g) * y, g\n",
+    "std": "x: f32[64, 96]\nreturn (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()\n",
+    "f32mm": "x: f32[64, 96]\nw: f32[96, 48]\nreturn torch.sigmoid(x @ w) * 2\n",
+}
