@@ -13,9 +13,11 @@ from kernels.libraries.facts import facts_of
 from kernels.libraries.launchers import Launcher
 from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.products import PRODUCTS
+from kernels.libraries.patterns.recognised import CAUSAL_KIND, causal_convolutions
 from kernels.libraries.patterns.rows import ROWS
 from kernels.libraries.patterns.tails import tail
 from kernels.ops.norm import layer_norm, rms_norm
+from kernels.ops.scan.causal_conv1d import WIDEST
 from kernels.ops.softmax import softmax
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
@@ -93,6 +95,12 @@ def _attention(graph: Graph, item: Match) -> str:
     return "no dropout" if item.roles.get("dropout") else ""
 
 
+def _causal_conv(graph: Graph, item: Match) -> str:
+    width = item.roles["width"]
+    reason = _alike("x", "weight", "bias", trained=True)(graph, item)
+    return reason or ("" if width in range(2, WIDEST + 1) else f"takes filters of 2 to {WIDEST}, not {width}")
+
+
 WRITTEN: tuple[Written, ...] = (
     Written(softmax.NAME, frozenset({softmax.KIND}), softmax.CALL, _rows, trained=True),
     Written(rms_norm.NAME, frozenset({rms_norm.KIND}), rms_norm.CALL, _rows, trained=True),
@@ -117,6 +125,12 @@ WRITTEN: tuple[Written, ...] = (
         "y = flash_attention({q}, {k}, {v}, {mask}, causal={causal}, scale={scale})",
         _attention,
     ),
+    Written(
+        "triton:causal_conv1d", frozenset({CAUSAL_KIND}),
+        "from kernels.causal_conv1d import causal_conv1d\n"
+        "y = causal_conv1d({x}, {weight}.squeeze(1), {bias}, {activation!r})",
+        _causal_conv, trained=True,
+    ),
     *(Written(k.name, frozenset({k.name}), k.call, k.reason, k, k.trained) for k in LAUNCHERS),
 )  # fmt: skip
 """In the order in which they are listed."""
@@ -128,12 +142,17 @@ def written(name: str) -> Written | None:
 
 
 def matches(graph: Graph, library_matches: Iterable[Match]) -> tuple[Match, ...]:
-    """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, and the
-    region as a whole.
+    """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, a
+    convolution along time, and the region as a whole.
     """
     known = narrowed(graph, tuple(library_matches))
     launched = (m for k in LAUNCHERS for m in k.matches(graph, known))
-    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in known))
+    return (
+        *tail(graph),
+        *launched,
+        *causal_convolutions(graph),
+        *(_settled(graph, completed(graph, m)) for m in known),
+    )
 
 
 def taken(kernel: Written, among: Iterable[Match]) -> list[Match]:

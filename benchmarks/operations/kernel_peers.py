@@ -179,6 +179,24 @@ def _rows(x: torch.Tensor) -> tuple[int, ...]:
     return (x.shape[-1],)
 
 
+def _fla_conv(function: Any, x: Any, w: Any, b: Any, act: str | None, *_: Any) -> Any:
+    """fla's takes [B, T, C]."""
+    return function(x.transpose(1, 2), w, b, activation=act)[0].transpose(1, 2)
+
+
+def _causal_conv1d_backward(case: Case) -> Call:
+    function = package("causal_conv1d", "causal_conv1d_fn")
+    kept: dict[str, Any] = {}
+
+    def call(dy: Any, x: Any, w: Any, b: Any, act: str | None, *_: Any) -> Any:
+        if not kept:
+            kept["leaves"] = [t.detach().requires_grad_() for t in (x, w, b) if t is not None]
+            kept["y"] = function(*kept["leaves"], activation=act)
+        return torch.autograd.grad(kept["y"], kept["leaves"], dy, retain_graph=True)
+
+    return call
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -269,6 +287,21 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     "flash_attention": {
         "SDPA cuDNN": _sdpa("CUDNN_ATTENTION"), "SDPA flash": _sdpa("FLASH_ATTENTION"),
         "SDPA efficient": _sdpa("EFFICIENT_ATTENTION"), "FlexAttention": _flex,
+    },
+    "causal_conv1d": {
+        "causal_conv1d": only(
+            lambda c: not c.get("state") and not c.get("final"), "without states",
+            of("causal_conv1d", "causal_conv1d_fn", lambda f, x, w, b, act, *_: f(x, w, b, activation=act)),
+        ),
+        "fla": only(
+            lambda c: bool(c.get("last")) and not c.get("state") and not c.get("final"), "channels last, no states",
+            of("fla.modules.convolution", "causal_conv1d", _fla_conv),
+        ),
+    },
+    "causal_conv1d_backward": {
+        "causal_conv1d": only(
+            lambda c: not c.get("state") and not c.get("final"), "without states", _causal_conv1d_backward
+        ),
     },
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),

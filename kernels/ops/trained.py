@@ -18,6 +18,7 @@ from kernels.ops.norm import layer_norm as layer
 from kernels.ops.norm import rms_norm as rms
 from kernels.ops.norm.layer_norm_backward import layer_norm_backward
 from kernels.ops.norm.rms_norm_backward import rms_norm_backward
+from kernels.ops.scan import causal_conv1d as causal
 from kernels.ops.scan import linear_recurrence as recurrence
 from kernels.ops.softmax import cross_entropy as losses
 from kernels.ops.softmax import softmax as shares
@@ -164,6 +165,34 @@ class _LinearRecurrence(Function):
     @once_differentiable
     def backward(ctx: Any, dh: Tensor) -> Gradients:
         return recurrence.linear_recurrence_backward(dh, *ctx.saved_tensors)
+
+
+def causal_conv1d(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, act: str | None = None, initial: Tensor | None = None,
+    final: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """Causal convolution of x [B, C, T] with w [C, W]; its backward computes it anew for the activation's slope."""
+    if not _asked(x, w, bias, initial):
+        return causal.causal_conv1d(x, w, bias, act, initial, final)
+    return _CausalConv1d.apply(x, w, bias, act, initial, final)  # type: ignore[no-any-return]
+
+
+class _CausalConv1d(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, act: str | None, initial: Tensor | None, final: bool
+    ) -> Any:
+        ctx.save_for_backward(x, w, bias, initial)
+        ctx.act = act
+        return causal.causal_conv1d(x, w, bias, act, initial, final)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor, dfinal: Tensor | None = None) -> Gradients:
+        x, w, bias, initial = ctx.saved_tensors
+        dx, dw, *more = causal.causal_conv1d_backward(dy, x, w, bias, ctx.act, initial, dfinal)
+        dbias = None if bias is None else more.pop(0)
+        return dx, dw, dbias, None, None if initial is None else more.pop(0), None
 
 
 def cross_entropy(

@@ -141,6 +141,14 @@ def _triton_matmul_epilogue(e: Editor, match: Match) -> torch.fx.Node:
     return made
 
 
+def _triton_causal_conv1d(e: Editor, match: Match) -> torch.fx.Node:
+    from kernels.ops.trained import causal_conv1d
+
+    x, weight, bias = e.need(match.roles["x"]), e.need(match.roles["weight"]), e.node(match.roles.get("bias"))
+    taps = e.call(torch.squeeze, weight, 1)
+    return e.call(causal_conv1d, x, taps, bias, match.roles["activation"], like=x)
+
+
 def _triton_flash_attention(e: Editor, match: Match) -> torch.fx.Node:
     from kernels.ops.attention.flash_attention import flash_attention
 
@@ -175,4 +183,5 @@ ADAPTERS: Mapping[str, Maker] = {
     "triton:gated_activation": _triton_gated_activation,
     "triton:matmul_epilogue": _triton_matmul_epilogue,
     "triton:flash_attention": _triton_flash_attention,
+    "triton:causal_conv1d": _triton_causal_conv1d,
 }

@@ -37,6 +37,10 @@ REGIONS = {
     "geglu": "a: f32[16, 64]\nb: f32[16, 64]\ny = F.gelu(a, approximate='tanh') * b\nreturn y\n",
     "attention with a bias": "q: f32[2, 4, 16, 8]\nk: f32[2, 4, 16, 8]\nv: f32[2, 4, 16, 8]\nm: f32[4, 16, 16]\n"
     "s = q @ k.transpose(-2, -1) * 0.35\ns = s + m\np = torch.softmax(s, -1)\ny = p @ v\nreturn y\n",
+    "causal convolution": "x: f16[2, 6, 20]\nw: f16[6, 1, 4]\ny = F.silu(F.conv1d(F.pad(x, (3, 0)), w, groups=6))\n"
+    "return y\n",
+    "causal convolution, cut": "x: f32[2, 6, 20]\nw: f32[6, 1, 3]\nb: f32[6]\n"
+    "y = silu(F.conv1d(x, w, b, padding=2, groups=6)[..., :20])\nreturn y\n",
 }
 
 
@@ -63,7 +67,8 @@ def test_the_hand_written_kernels_are_offered_where_they_fit() -> None:
         ("layer_norm called", "layer_norm"), ("swiglu", "gated_activation"), ("geglu", "gated_activation"),
         ("example", "matmul_epilogue"), ("tail of three dimensions", "matmul_epilogue"),
         ("product and residual", "matmul_epilogue"), ("attention", "flash_attention"),
-        ("attention with a bias", "flash_attention"),
+        ("attention with a bias", "flash_attention"), ("causal convolution", "causal_conv1d"),
+        ("causal convolution, cut", "causal_conv1d"),
     ):  # fmt: skip
         assert f"triton:{kernel}" in available(REGIONS[region]), region
     assert "triton:rms_norm" in available(REGIONS["rms_norm"])
@@ -124,6 +129,12 @@ TRAINED = {
         "q: f32[2, 4, 8, 16].requires_grad\nc: f32[8, 16]\ns: f32[8, 16]\n"
         "y = q * c + cat([-q[..., 8:], q[..., :8]], -1) * s\nreturn y\n",
     ),
+    "causal convolution in a block": (
+        "triton:causal_conv1d",
+        "h: f32[2, 20, 6].requires_grad\nw: f32[6, 1, 4].requires_grad\nb: f32[6].requires_grad\n"
+        "x = h.transpose(1, 2)\ny = silu(F.conv1d(x, w, b, padding=3, groups=6)[..., :20])\n"
+        "z = y.transpose(1, 2) * h\nreturn z\n",
+    ),
 }
 
 
@@ -162,6 +173,25 @@ def test_a_loss_of_f16_has_no_kernel_where_its_scale_would_come_too_late() -> No
     narrow = text.replace("x: f32", "x: f16")
     assert "triton:cross_entropy" not in available(narrow)
     assert "triton:cross_entropy" in available(narrow.replace(".requires_grad", ""))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y = F.conv1d(x, w, padding=3, groups=6)[..., 3:]",  # sees what comes
+        "y = F.conv1d(x, w, padding=3, groups=6)[..., :19]",
+        "y = F.conv1d(x, w, padding=2, groups=6)[..., :20]",
+        "y = F.conv1d(F.pad(x, (0, 3)), w, groups=6)",
+        "y = F.silu(F.conv1d(F.pad(x, (3, 0)), w, groups=6)) * 2",
+    ],
+)
+def test_a_convolution_that_is_not_causal_or_not_all_has_no_kernel(text: str) -> None:
+    assert "triton:causal_conv1d" not in available(f"x: f32[2, 6, 20]\nw: f32[6, 1, 4]\n{text}\nreturn y\n")
+
+
+def test_a_causal_convolution_of_five_taps_has_no_kernel() -> None:
+    text = REGIONS["causal convolution"].replace("[6, 1, 4]", "[6, 1, 5]").replace("(3, 0)", "(4, 0)")
+    assert "triton:causal_conv1d" not in available(text)
 
 
 def test_keys_of_another_batch_are_not_handed_to_the_attention_kernel() -> None:

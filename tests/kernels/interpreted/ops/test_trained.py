@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from kernels.ops import trained
 from kernels.ops.elementwise.rope import reference as turned
+from kernels.ops.scan.causal_conv1d import reference as convolution
 from kernels.ops.scan.linear_recurrence import reference as recurrence
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of lanes that are masked
@@ -41,6 +42,15 @@ CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
     "rope of queries": (lambda q: trained.rope(q, None, COS, SIN), lambda q: turned(q, None, COS, SIN), (Q,)),
     "linear_recurrence": (
         trained.linear_recurrence, recurrence, (normal(2, 16, 32, seed=8).sigmoid(), normal(2, 16, 32, seed=9)),
+    ),
+    "causal_conv1d": (
+        lambda x, w: trained.causal_conv1d(x, w, None, "silu"), lambda x, w: convolution(x, w, None, "silu"),
+        (normal(2, 5, 20, seed=10), normal(5, 4, seed=11)),
+    ),
+    "causal_conv1d between states": (
+        lambda x, w, b, s: trained.causal_conv1d(x, w, b, None, s, True),
+        lambda x, w, b, s: convolution(x, w, b, None, s, True),
+        (normal(2, 5, 20, seed=10), normal(5, 3, seed=11), normal(5, seed=12), normal(2, 5, 2, seed=13)),
     ),
     **{
         f"cross_entropy, {reduction}": (
