@@ -12,6 +12,8 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from kernels.ops.attention import flash_attention as flash
+from kernels.ops.attention.attention_backward import attention_backward
 from kernels.ops.elementwise import gated_activation as gated
 from kernels.ops.elementwise import rope as rotary
 from kernels.ops.norm import layer_norm as layer
@@ -165,6 +167,41 @@ class _LinearRecurrence(Function):
     @once_differentiable
     def backward(ctx: Any, dh: Tensor) -> Gradients:
         return recurrence.linear_recurrence_backward(dh, *ctx.saved_tensors)
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, causal: bool = False, window: int | None = None,
+    cap: float | None = None, scale: float | None = None, logsumexp: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention; its backward reads the result and each row's log-sum-exp. ValueError for a gradient with a bias."""
+    if not _asked(q, k, v, bias):
+        return flash.flash_attention(q, k, v, bias, causal, window, cap, scale, logsumexp)
+    if bias is not None:
+        raise ValueError("flash_attention has no gradient with a bias")
+    o, lse = _FlashAttention.apply(q, k, v, causal, window, cap, scale)
+    return (o, lse) if logsumexp else o
+
+
+class _FlashAttention(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, cap: float | None,
+        scale: float | None,
+    ) -> Any:  # fmt: skip
+        o, lse = flash.flash_attention(q, k, v, None, causal, window, cap, scale, True)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.settings = (causal, window, cap, scale)
+        ctx.set_materialize_grads(False)
+        return o, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> Gradients:
+        q, k, v, o, lse = ctx.saved_tensors
+        do = torch.zeros_like(o) if do is None else do
+        causal, window, cap, scale = ctx.settings
+        made = attention_backward(do, q, k, v, o, lse, causal, window, cap, scale, dlse)
+        return *made, None, None, None, None
 
 
 def causal_conv1d(
