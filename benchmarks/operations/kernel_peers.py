@@ -167,6 +167,49 @@ def _flex(case: Case) -> Call:
     return call
 
 
+def _backward_of_attention(forward: Builder) -> Builder:
+    """The backward that autograd makes of an attention call, its forward run once. The log-sum-exp has no gradient."""
+
+    def build(case: Case) -> Call:
+        attend = forward(case)
+        kept: dict[str, Any] = {}
+
+        def call(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, causal: bool, window: Any, cap: Any, scale: Any,
+                 dlse: Any) -> Any:  # fmt: skip
+            if not kept:
+                kept["leaves"] = [x.detach().requires_grad_() for x in (q, k, v)]
+                kept["o"] = attend(*kept["leaves"], None, causal, window, cap, scale, False)
+            return torch.autograd.grad(kept["o"], kept["leaves"], do, retain_graph=True)
+
+        return call
+
+    return only(lambda c: not c.get("both"), "no gradient of the log-sum-exp", build)
+
+
+def _flashinfer_decode(case: Case) -> Call:
+    """Planned once for its table and lengths, as a server does for all layers of a step."""
+    wrapper = package("flashinfer", "BatchDecodeWithPagedKVCacheWrapper")
+    kept: dict[str, Any] = {}
+
+    def call(q: Any, k: Any, v: Any, table: Any, lengths: Any, window: Any, cap: Any, scale: Any, lse: bool) -> Any:
+        if not kept:
+            page = k.shape[1]
+            used = (lengths + page - 1) // page
+            ends = torch.nn.functional.pad(used.cumsum(0), (1, 0)).int()
+            pages = torch.cat([row[:n] for row, n in zip(table, used.tolist(), strict=True)])
+            kept["run"] = wrapper(
+                torch.empty(1 << 28, dtype=torch.uint8, device=q.device), "NHD", use_tensor_cores=True
+            )
+            kept["run"].plan(
+                ends, pages, (lengths - 1) % page + 1, q.shape[1], k.shape[2], q.shape[2], page,
+                window_left=-1 if window is None else window, logits_soft_cap=cap, sm_scale=scale,
+                q_data_type=q.dtype, kv_data_type=k.dtype,
+            )  # fmt: skip
+        return kept["run"].run(q, (k, v))
+
+    return call
+
+
 def _f32(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return None if tensor is None else tensor.float()
 
@@ -287,6 +330,16 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     "flash_attention": {
         "SDPA cuDNN": _sdpa("CUDNN_ATTENTION"), "SDPA flash": _sdpa("FLASH_ATTENTION"),
         "SDPA efficient": _sdpa("EFFICIENT_ATTENTION"), "FlexAttention": _flex,
+    },
+    "attention_backward": {
+        "SDPA cuDNN": _backward_of_attention(_sdpa("CUDNN_ATTENTION")),
+        "SDPA flash": _backward_of_attention(_sdpa("FLASH_ATTENTION")),
+        "FlexAttention": _backward_of_attention(_flex),
+    },
+    "paged_decode": {
+        "flashinfer": only(
+            lambda c: not c.get("ragged") and not c.get("logsumexp"), "full lengths, no log-sum-exp", _flashinfer_decode
+        ),
     },
     "causal_conv1d": {
         "causal_conv1d": only(
