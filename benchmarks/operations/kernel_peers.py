@@ -240,6 +240,26 @@ def _causal_conv1d_backward(case: Case) -> Call:
     return call
 
 
+def _mamba(function: Any, x: Any, dt: Any, a: Any, b: Any, c: Any, skip: Any, z: Any, bias: Any, soft: bool,
+           final: bool = False) -> Any:  # fmt: skip
+    return function(x, dt, a, b, c, skip, z, bias, soft, final)
+
+
+def _mamba_backward(case: Case) -> Call:
+    """Its autograd's, its forward run once."""
+    function = package("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn")
+    kept: dict[str, Any] = {}
+
+    def call(dy: Any, *arguments: Any) -> Any:
+        if not kept:
+            own = [t.detach().requires_grad_() if isinstance(t, torch.Tensor) else t for t in arguments]
+            kept["leaves"] = [t for t in own if isinstance(t, torch.Tensor)]
+            kept["y"] = function(*own)
+        return torch.autograd.grad(kept["y"], kept["leaves"], dy, retain_graph=True)
+
+    return call
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -356,6 +376,10 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             lambda c: not c.get("state") and not c.get("final"), "without states", _causal_conv1d_backward
         ),
     },
+    "selective_scan": {
+        "mamba_ssm": of("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn", _mamba),
+    },
+    "selective_scan_backward": {"mamba_ssm": _mamba_backward},
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
     },

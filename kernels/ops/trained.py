@@ -22,6 +22,7 @@ from kernels.ops.norm.layer_norm_backward import layer_norm_backward
 from kernels.ops.norm.rms_norm_backward import rms_norm_backward
 from kernels.ops.scan import causal_conv1d as causal
 from kernels.ops.scan import linear_recurrence as recurrence
+from kernels.ops.scan import selective_scan as selective
 from kernels.ops.softmax import cross_entropy as losses
 from kernels.ops.softmax import softmax as shares
 from kernels.ops.softmax.cross_entropy_backward import scale_gradient
@@ -230,6 +231,36 @@ class _CausalConv1d(Function):
         dx, dw, *more = causal.causal_conv1d_backward(dy, x, w, bias, ctx.act, initial, dfinal)
         dbias = None if bias is None else more.pop(0)
         return dx, dw, dbias, None, None if initial is None else more.pop(0), None
+
+
+def selective_scan(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None = None, z: Tensor | None = None,
+    bias: Tensor | None = None, softplus: bool = False,
+) -> Tensor:  # fmt: skip
+    """Mamba's recurrence; its backward makes the states anew."""
+    if not _asked(x, dt, a, b, c, skip, z, bias):
+        made = selective.selective_scan(x, dt, a, b, c, skip, z, bias, softplus)
+        assert isinstance(made, Tensor)
+        return made
+    return _SelectiveScan.apply(x, dt, a, b, c, skip, z, bias, softplus)  # type: ignore[no-any-return]
+
+
+class _SelectiveScan(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None, z: Tensor | None,
+        bias: Tensor | None, softplus: bool,
+    ) -> Any:  # fmt: skip
+        ctx.save_for_backward(x, dt, a, b, c, skip, z, bias)
+        ctx.softplus = softplus
+        return selective.selective_scan(x, dt, a, b, c, skip, z, bias, softplus)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        given = ctx.saved_tensors
+        made = list(selective.selective_scan_backward(dy, *given, ctx.softplus))
+        return *(made.pop(0) if t is not None else None for t in given), None
 
 
 def cross_entropy(
