@@ -260,6 +260,13 @@ def _mamba_backward(case: Case) -> Call:
     return call
 
 
+def _fla_decayed(function: Any, q: Any, k: Any, v: Any, g: Any, scale: Any, initial: Any, final: bool) -> Any:
+    """fla's takes [B, T, H, D]."""
+    turned = (x.transpose(1, 2) for x in (q, k, v, g))
+    o, end = function(*turned, scale=scale, initial_state=initial, output_final_state=final)
+    return (o.transpose(1, 2), end) if final else o.transpose(1, 2)
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -368,7 +375,7 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
         ),
         "fla": only(
             lambda c: bool(c.get("last")) and not c.get("state") and not c.get("final"), "channels last, no states",
-            of("fla.modules.convolution", "causal_conv1d", _fla_conv),
+            of("fla.modules.causal_conv1d.ops", "causal_conv1d", _fla_conv),
         ),
     },
     "causal_conv1d_backward": {
@@ -376,6 +383,7 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             lambda c: not c.get("state") and not c.get("final"), "without states", _causal_conv1d_backward
         ),
     },
+    "gated_linear_attention": {"fla": of("fla.ops.simple_gla", "chunk_simple_gla", _fla_decayed)},
     "selective_scan": {
         "mamba_ssm": of("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn", _mamba),
     },

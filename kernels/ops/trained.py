@@ -258,8 +258,8 @@ class _SelectiveScan(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Gradients:
-        given = ctx.saved_tensors
-        made = list(selective.selective_scan_backward(dy, *given, ctx.softplus))
+        x, dt, a, b, c, skip, z, bias = given = ctx.saved_tensors
+        made = list(selective.selective_scan_backward(dy, x, dt, a, b, c, skip, z, bias, ctx.softplus))
         return *(made.pop(0) if t is not None else None for t in given), None
 
 
