@@ -44,9 +44,9 @@ class Linear:
 def matches(graph: Graph) -> Iterator[Match]:
     """Attention with a window or a cap, its roles causal, window, cap and scale; plain and causal ones are left out."""
     for item in functions.matches(graph):
-        found = settings(str(item.roles["score"]), str(item.roles["keep"]), item.roles["scale"])
-        if found is not None and (found.window is not None or found.cap is not None):
-            more = {"causal": found.causal, "window": found.window, "cap": found.cap, "scale": found.scale}
+        numbers = settings(str(item.roles["score"]), str(item.roles["keep"]), item.roles["scale"])
+        if numbers is not None and (numbers.window is not None or numbers.cap is not None):
+            more = {"causal": numbers.causal, "window": numbers.window, "cap": numbers.cap, "scale": numbers.scale}
             inside = item.operations | _of_positions(graph, item)
             yield replace(item, kind=KIND, title=TITLE, operations=inside, roles={**item.roles, **more, "mask": None})
 

@@ -107,8 +107,12 @@ def shares(raw, top, factor, cap, CAP: tl.constexpr, APPROXIMATE: tl.constexpr):
     """exp(score - log-sum-exp) of products of queries and keys, and the slope of the cap there (1 without one)."""
     if CAP:
         bent = tanh_of(raw * factor, APPROXIMATE)
-        return tl.exp2(cap * bent - top), 1.0 - bent * bent
-    return tl.exp2(raw * factor - top), 1.0
+        p = tl.exp2(cap * bent - top)
+        slope = 1.0 - bent * bent
+    else:
+        p = tl.exp2(raw * factor - top)
+        slope = 1.0
+    return p, slope
 
 
 @triton.jit

@@ -140,7 +140,7 @@ def join_kernel(
         tl.store(lse + one, (top + tl.log2(total)) * 0.6931471805599453)
 
 
-BLOCKS = ((64, 4, 3), (128, 4, 2), (64, 2, 4), (32, 2, 4), (128, 8, 3))
+BLOCKS = ((64, 4, 3), (128, 4, 2), (64, 2, 4), (32, 2, 4), (128, 8, 3), (32, 4, 2))
 """Keys of a block, warps, stages: several blocks of 16 bits have to be on their way for memory to be busy."""
 PROGRAMS = (264, 528, 1056)
 """About as many in all: two, four or eight for each of 132 multiprocessors."""
@@ -305,6 +305,7 @@ def join_build(d: int, splits: int) -> Build:
 
 
 MANY = space(torch.empty((64, 32, 128), dtype=torch.bfloat16, device="meta"), 8, 16, 8192, None, None, False)
+SMALL = next(v for v in MANY if v["BN"] == 32 and v.stages == 2)
 FEW = space(torch.empty((1, 32, 128), dtype=torch.bfloat16, device="meta"), 8, 64, 131072, 4096, 30.0, True)
 OPERATIONS = (
     Operation(
@@ -328,7 +329,7 @@ OPERATIONS = (
             case("f16", b=1, kv=8, h=4, t=131072, d=128, page=16),
             case("bf16", b=128, kv=32, t=2048, d=128, page=16),
         ),
-        builds=(build_of(MANY[0]), build_of(MANY[1]), build_of(FEW[-1]), join_build(128, 32)),
+        builds=(*(build_of(v) for v in (MANY[0], MANY[1], SMALL)), build_of(FEW[-1]), join_build(128, 32)),
         wrong_interpreted=("bf16",), fixed=("d", "page"),
     ),
 )  # fmt: skip
