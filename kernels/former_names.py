@@ -23,6 +23,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "attention_features": "ops.attention.flash_attention",
     "bias_activation_mask": "ops.elementwise.bias_activation_mask",
     "catalogue": "operations",
+    "causal_conv1d": "ops.scan.causal_conv1d",
     "channel_norm": "ops.norm.channel_norm",
     "codegen.forward_backward_split": "codegen.graph.forward_backward_split",
     "codegen.joining": "codegen.graph.joining",

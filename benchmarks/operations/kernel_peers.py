@@ -167,6 +167,49 @@ def _flex(case: Case) -> Call:
     return call
 
 
+def _backward_of_attention(forward: Builder) -> Builder:
+    """The backward that autograd makes of an attention call, its forward run once. The log-sum-exp has no gradient."""
+
+    def build(case: Case) -> Call:
+        attend = forward(case)
+        kept: dict[str, Any] = {}
+
+        def call(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, causal: bool, window: Any, cap: Any, scale: Any,
+                 dlse: Any) -> Any:  # fmt: skip
+            if not kept:
+                kept["leaves"] = [x.detach().requires_grad_() for x in (q, k, v)]
+                kept["o"] = attend(*kept["leaves"], None, causal, window, cap, scale, False)
+            return torch.autograd.grad(kept["o"], kept["leaves"], do, retain_graph=True)
+
+        return call
+
+    return only(lambda c: not c.get("both"), "no gradient of the log-sum-exp", build)
+
+
+def _flashinfer_decode(case: Case) -> Call:
+    """Planned once for its table and lengths, as a server does for all layers of a step."""
+    wrapper = package("flashinfer", "BatchDecodeWithPagedKVCacheWrapper")
+    kept: dict[str, Any] = {}
+
+    def call(q: Any, k: Any, v: Any, table: Any, lengths: Any, window: Any, cap: Any, scale: Any, lse: bool) -> Any:
+        if not kept:
+            page = k.shape[1]
+            used = (lengths + page - 1) // page
+            ends = torch.nn.functional.pad(used.cumsum(0), (1, 0)).int()
+            pages = torch.cat([row[:n] for row, n in zip(table, used.tolist(), strict=True)])
+            kept["run"] = wrapper(
+                torch.empty(1 << 28, dtype=torch.uint8, device=q.device), "NHD", use_tensor_cores=True
+            )
+            kept["run"].plan(
+                ends, pages, (lengths - 1) % page + 1, q.shape[1], k.shape[2], q.shape[2], page,
+                window_left=-1 if window is None else window, logits_soft_cap=cap, sm_scale=scale,
+                q_data_type=q.dtype, kv_data_type=k.dtype,
+            )  # fmt: skip
+        return kept["run"].run(q, (k, v))
+
+    return call
+
+
 def _f32(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return None if tensor is None else tensor.float()
 
@@ -177,6 +220,51 @@ def _quack_layer_norm(function: Any, x: Any, weight: Any, bias: Any, eps: float)
 
 def _rows(x: torch.Tensor) -> tuple[int, ...]:
     return (x.shape[-1],)
+
+
+def _fla_conv(function: Any, x: Any, w: Any, b: Any, act: str | None, *_: Any) -> Any:
+    """fla's takes [B, T, C]."""
+    return function(x.transpose(1, 2), w, b, activation=act)[0].transpose(1, 2)
+
+
+def _causal_conv1d_backward(case: Case) -> Call:
+    function = package("causal_conv1d", "causal_conv1d_fn")
+    kept: dict[str, Any] = {}
+
+    def call(dy: Any, x: Any, w: Any, b: Any, act: str | None, *_: Any) -> Any:
+        if not kept:
+            kept["leaves"] = [t.detach().requires_grad_() for t in (x, w, b) if t is not None]
+            kept["y"] = function(*kept["leaves"], activation=act)
+        return torch.autograd.grad(kept["y"], kept["leaves"], dy, retain_graph=True)
+
+    return call
+
+
+def _mamba(function: Any, x: Any, dt: Any, a: Any, b: Any, c: Any, skip: Any, z: Any, bias: Any, soft: bool,
+           final: bool = False) -> Any:  # fmt: skip
+    return function(x, dt, a, b, c, skip, z, bias, soft, final)
+
+
+def _mamba_backward(case: Case) -> Call:
+    """Its autograd's, its forward run once."""
+    function = package("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn")
+    kept: dict[str, Any] = {}
+
+    def call(dy: Any, *arguments: Any) -> Any:
+        if not kept:
+            own = [t.detach().requires_grad_() if isinstance(t, torch.Tensor) else t for t in arguments]
+            kept["leaves"] = [t for t in own if isinstance(t, torch.Tensor)]
+            kept["y"] = function(*own)
+        return torch.autograd.grad(kept["y"], kept["leaves"], dy, retain_graph=True)
+
+    return call
+
+
+def _fla_decayed(function: Any, q: Any, k: Any, v: Any, g: Any, scale: Any, initial: Any, final: bool) -> Any:
+    """fla's takes [B, T, H, D]."""
+    turned = (x.transpose(1, 2) for x in (q, k, v, g))
+    o, end = function(*turned, scale=scale, initial_state=initial, output_final_state=final)
+    return (o.transpose(1, 2), end) if final else o.transpose(1, 2)
 
 
 PEERS: Mapping[str, Mapping[str, Builder]] = {
@@ -270,6 +358,36 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
         "SDPA cuDNN": _sdpa("CUDNN_ATTENTION"), "SDPA flash": _sdpa("FLASH_ATTENTION"),
         "SDPA efficient": _sdpa("EFFICIENT_ATTENTION"), "FlexAttention": _flex,
     },
+    "attention_backward": {
+        "SDPA cuDNN": _backward_of_attention(_sdpa("CUDNN_ATTENTION")),
+        "SDPA flash": _backward_of_attention(_sdpa("FLASH_ATTENTION")),
+        "FlexAttention": _backward_of_attention(_flex),
+    },
+    "paged_decode": {
+        "flashinfer": only(
+            lambda c: not c.get("ragged") and not c.get("logsumexp"), "full lengths, no log-sum-exp", _flashinfer_decode
+        ),
+    },
+    "causal_conv1d": {
+        "causal_conv1d": only(
+            lambda c: not c.get("state") and not c.get("final"), "without states",
+            of("causal_conv1d", "causal_conv1d_fn", lambda f, x, w, b, act, *_: f(x, w, b, activation=act)),
+        ),
+        "fla": only(
+            lambda c: bool(c.get("last")) and not c.get("state") and not c.get("final"), "channels last, no states",
+            of("fla.modules.causal_conv1d.ops", "causal_conv1d", _fla_conv),
+        ),
+    },
+    "causal_conv1d_backward": {
+        "causal_conv1d": only(
+            lambda c: not c.get("state") and not c.get("final"), "without states", _causal_conv1d_backward
+        ),
+    },
+    "gated_linear_attention": {"fla": of("fla.ops.simple_gla", "chunk_simple_gla", _fla_decayed)},
+    "selective_scan": {
+        "mamba_ssm": of("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn", _mamba),
+    },
+    "selective_scan_backward": {"mamba_ssm": _mamba_backward},
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
     },

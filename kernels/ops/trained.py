@@ -12,13 +12,17 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from kernels.ops.attention import flash_attention as flash
+from kernels.ops.attention.attention_backward import attention_backward
 from kernels.ops.elementwise import gated_activation as gated
 from kernels.ops.elementwise import rope as rotary
 from kernels.ops.norm import layer_norm as layer
 from kernels.ops.norm import rms_norm as rms
 from kernels.ops.norm.layer_norm_backward import layer_norm_backward
 from kernels.ops.norm.rms_norm_backward import rms_norm_backward
+from kernels.ops.scan import causal_conv1d as causal
 from kernels.ops.scan import linear_recurrence as recurrence
+from kernels.ops.scan import selective_scan as selective
 from kernels.ops.softmax import cross_entropy as losses
 from kernels.ops.softmax import softmax as shares
 from kernels.ops.softmax.cross_entropy_backward import scale_gradient
@@ -164,6 +168,99 @@ class _LinearRecurrence(Function):
     @once_differentiable
     def backward(ctx: Any, dh: Tensor) -> Gradients:
         return recurrence.linear_recurrence_backward(dh, *ctx.saved_tensors)
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, causal: bool = False, window: int | None = None,
+    cap: float | None = None, scale: float | None = None, logsumexp: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention; its backward reads the result and each row's log-sum-exp. ValueError for a gradient with a bias."""
+    if not _asked(q, k, v, bias):
+        return flash.flash_attention(q, k, v, bias, causal, window, cap, scale, logsumexp)
+    if bias is not None:
+        raise ValueError("flash_attention has no gradient with a bias")
+    o, lse = _FlashAttention.apply(q, k, v, causal, window, cap, scale)
+    return (o, lse) if logsumexp else o
+
+
+class _FlashAttention(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None, cap: float | None,
+        scale: float | None,
+    ) -> Any:  # fmt: skip
+        o, lse = flash.flash_attention(q, k, v, None, causal, window, cap, scale, True)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.settings = (causal, window, cap, scale)
+        ctx.set_materialize_grads(False)
+        return o, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> Gradients:
+        q, k, v, o, lse = ctx.saved_tensors
+        do = torch.zeros_like(o) if do is None else do
+        causal, window, cap, scale = ctx.settings
+        made = attention_backward(do, q, k, v, o, lse, causal, window, cap, scale, dlse)
+        return *made, None, None, None, None
+
+
+def causal_conv1d(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, act: str | None = None, initial: Tensor | None = None,
+    final: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """Causal convolution of x [B, C, T] with w [C, W]; its backward computes it anew for the activation's slope."""
+    if not _asked(x, w, bias, initial):
+        return causal.causal_conv1d(x, w, bias, act, initial, final)
+    return _CausalConv1d.apply(x, w, bias, act, initial, final)  # type: ignore[no-any-return]
+
+
+class _CausalConv1d(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, act: str | None, initial: Tensor | None, final: bool
+    ) -> Any:
+        ctx.save_for_backward(x, w, bias, initial)
+        ctx.act = act
+        return causal.causal_conv1d(x, w, bias, act, initial, final)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor, dfinal: Tensor | None = None) -> Gradients:
+        x, w, bias, initial = ctx.saved_tensors
+        dx, dw, *more = causal.causal_conv1d_backward(dy, x, w, bias, ctx.act, initial, dfinal)
+        dbias = None if bias is None else more.pop(0)
+        return dx, dw, dbias, None, None if initial is None else more.pop(0), None
+
+
+def selective_scan(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None = None, z: Tensor | None = None,
+    bias: Tensor | None = None, softplus: bool = False,
+) -> Tensor:  # fmt: skip
+    """Mamba's recurrence; its backward makes the states anew."""
+    if not _asked(x, dt, a, b, c, skip, z, bias):
+        made = selective.selective_scan(x, dt, a, b, c, skip, z, bias, softplus)
+        assert isinstance(made, Tensor)
+        return made
+    return _SelectiveScan.apply(x, dt, a, b, c, skip, z, bias, softplus)  # type: ignore[no-any-return]
+
+
+class _SelectiveScan(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None, z: Tensor | None,
+        bias: Tensor | None, softplus: bool,
+    ) -> Any:  # fmt: skip
+        ctx.save_for_backward(x, dt, a, b, c, skip, z, bias)
+        ctx.softplus = softplus
+        return selective.selective_scan(x, dt, a, b, c, skip, z, bias, softplus)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        x, dt, a, b, c, skip, z, bias = given = ctx.saved_tensors
+        made = list(selective.selective_scan_backward(dy, x, dt, a, b, c, skip, z, bias, ctx.softplus))
+        return *(made.pop(0) if t is not None else None for t in given), None
 
 
 def cross_entropy(

@@ -48,6 +48,7 @@ CALLS: Mapping[str, str] = {
 """Kind -> the aten operations that are it by themselves, by base name."""
 
 KIND_OF_CALL: Mapping[str, str] = {name: kind for kind, names in CALLS.items() for name in names.split()}
+CAUSAL_KIND = "causal_conv1d"
 TITLE_WORDS = {"fft": "FFT", "fp8_gemm": "scaled GEMM", "mx_gemm": "block-scaled GEMM", "int8_gemm": "int8 GEMM"}
 GIVEN_NAMES = {"self": "x", "input": "x", "grad_output": "x", "indices": "index"}
 """Roles that read better than the schema's names."""
@@ -123,6 +124,12 @@ def _closer(kind: str, node: Node) -> str:
         rows = len(shape(node)) == 3
         return kind if rows and not arguments(node).get("accumulate", (False, None))[0] else ""
     return kind
+
+
+def causal_convolutions(graph: Graph) -> Iterator[Match]:
+    """Those along time, which a kernel of our own takes as well as a library."""
+    if any(name == "convolution" for _, name in graph.named_calls):
+        yield from (m for m in _recipes(graph) if m.kind == CAUSAL_KIND)
 
 
 def _recipes(graph: Graph) -> Iterator[Match]:

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from kernels.ops import trained
+from kernels.ops.attention.flash_attention import reference as attention
 from kernels.ops.elementwise.rope import reference as turned
+from kernels.ops.scan.causal_conv1d import reference as convolution
 from kernels.ops.scan.linear_recurrence import reference as recurrence
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of lanes that are masked
@@ -28,6 +30,8 @@ TARGET = torch.tensor([3, -100, 129, 0, 77])
 X, W, B = normal(ROWS, COLUMNS), normal(COLUMNS, seed=3), normal(COLUMNS, seed=4)
 Q, K = normal(2, 3, 8, 16, seed=5), normal(2, 2, 8, 16, seed=6)
 
+HEADS = (normal(1, 4, 20, 16, seed=14), normal(1, 4, 20, 16, seed=15), normal(1, 4, 20, 16, seed=16))
+
 CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
     "rms_norm": (trained.rms_norm, lambda x, w: F.rms_norm(x, (COLUMNS,), w, 1e-6), (X, W)),
     "rms_norm without weight": (trained.rms_norm, lambda x: F.rms_norm(x, (COLUMNS,), None, 1e-6), (X,)),
@@ -41,6 +45,23 @@ CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
     "rope of queries": (lambda q: trained.rope(q, None, COS, SIN), lambda q: turned(q, None, COS, SIN), (Q,)),
     "linear_recurrence": (
         trained.linear_recurrence, recurrence, (normal(2, 16, 32, seed=8).sigmoid(), normal(2, 16, 32, seed=9)),
+    ),
+    "flash_attention": (
+        lambda q, k, v: trained.flash_attention(q, k, v, None, True), lambda q, k, v: attention(q, k, v, None, True),
+        (HEADS[0], HEADS[1][:, :2], HEADS[2][:, :2]),
+    ),
+    "flash_attention with its log-sum-exp": (
+        lambda q, k, v: trained.flash_attention(q, k, v, None, True, 7, 3.0, 0.5, True),
+        lambda q, k, v: attention(q, k, v, None, True, 7, 3.0, 0.5, True), HEADS,
+    ),
+    "causal_conv1d": (
+        lambda x, w: trained.causal_conv1d(x, w, None, "silu"), lambda x, w: convolution(x, w, None, "silu"),
+        (normal(2, 5, 20, seed=10), normal(5, 4, seed=11)),
+    ),
+    "causal_conv1d between states": (
+        lambda x, w, b, s: trained.causal_conv1d(x, w, b, None, s, True),
+        lambda x, w, b, s: convolution(x, w, b, None, s, True),
+        (normal(2, 5, 20, seed=10), normal(5, 3, seed=11), normal(5, seed=12), normal(2, 5, 2, seed=13)),
     ),
     **{
         f"cross_entropy, {reduction}": (
@@ -85,6 +106,20 @@ def test_without_gradients_nothing_is_kept(name: str) -> None:
 def test_rope_refuses_a_gradient_that_it_does_not_have() -> None:
     with pytest.raises(ValueError, match="no gradient for cos and sin"):
         trained.rope(Q, None, COS.clone().requires_grad_(), SIN)
+
+
+def test_attention_refuses_a_gradient_with_a_bias() -> None:
+    with pytest.raises(ValueError, match="no gradient with a bias"):
+        trained.flash_attention(HEADS[0].clone().requires_grad_(), *HEADS[1:], torch.zeros(20, 20))
+
+
+def test_a_result_of_attention_that_nobody_uses_has_no_gradient() -> None:
+    q, k, v = (x.clone().requires_grad_() for x in HEADS)
+    _, lse = trained.flash_attention(q, k, v, logsumexp=True)
+    lse.sum().backward()
+    assert q.grad is not None
+    assert v.grad is not None
+    assert not v.grad.any()
 
 
 def test_a_second_backward_of_the_loss_is_no_wrong_gradient() -> None:
