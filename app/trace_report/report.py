@@ -313,6 +313,7 @@ def trace_json(
         "linked_share": trace.linked_share,
         "has_shapes": trace.has_shapes,
         "has_stacks": trace.has_stacks,
+        "with_modules": trace.with_modules,
         "profiler_slows": profiler_slows(trace),
         "truncated": trace.truncated,
         "device": trace.device,

@@ -69,7 +69,8 @@ def _profiled(trace: TraceBody, step: Step, slows: Range) -> list[Note]:
     recorded, now = trace.get("step_time_us") or 0.0, step.parts["wall_us"]
     if recorded - now < NOTABLE * recorded:
         return []
-    stacks = " and stacks" if trace.get("has_stacks") else ""
+    recorded_too = ["stacks"] * trace.get("has_stacks", False) + ["modules"] * trace.get("with_modules", False)
+    stacks = "".join(f" and {what}" for what in recorded_too)
     message = (
         f"The profiler slows the host: without it the step is estimated to take {now / 1e3:.2f} of the recorded "
         f"{recorded / 1e3:.2f} ms (the host {slows['mid']:.1f} times as fast, {slows['low']:.1f} to "

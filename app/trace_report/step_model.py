@@ -46,6 +46,9 @@ ENDS: tuple[End, End, End] = ("low", "mid", "high")
 LAUNCH_US = 150.0
 """The most that eager PyTorch takes from one launch to the next on the traces measured here (idle_breakdown.PAUSE_US).
 What a step waits beyond that for its launches is no matter of their number: a first call, a module that is loaded."""
+SLOWED_THERE = 2.6
+"""By how many times the profiler slowed the host where launches took that long, stacks recorded: where it slows more,
+they take as much more (166 to 172 µs in the mean of two models with modules, tests/records/program-h200.json)."""
 GRAPH_GAP_US = 0.3
 """Between two kernels of one graph: 0.28 to 0.31 µs in chains of 200 kernels of 0.9 and 1.7 µs, wall time of a replay
 less the kernels' recorded durations (benchmarks/traces/graph_gaps.py, H200, tests/records/graph-gaps-h200.json)."""
@@ -141,7 +144,9 @@ def step_of(trace: Trace | TraceBody) -> Step | None:
     if not parts or not pace or not parts["wall_us"]:
         return None
     no_operation_us = sum(r["time_us"] for r in trace.get("rests") or () if r["kind"] == "kernels")
-    beyond = max(0.0, parts["idle_launch_us"] - LAUNCH_US * pace["launches"])
+    slows = trace.get("profiler_slows")
+    launch_us = LAUNCH_US * max(1.0, slows["mid"] / SLOWED_THERE if slows else 1.0)
+    beyond = max(0.0, parts["idle_launch_us"] - launch_us * pace["launches"])
     if beyond:
         launch, host = parts["idle_launch_us"] - beyond, parts["idle_host_us"] + beyond
         parts = {**parts, "idle_launch_us": launch, "idle_host_us": host}
@@ -150,7 +155,6 @@ def step_of(trace: Trace | TraceBody) -> Step | None:
         parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True),
         min(waits_us + beyond, parts["idle_host_us"]),
     )  # fmt: skip
-    slows = trace.get("profiler_slows")
     if not slows:
         return step
     if _compiled_share(step) >= MOSTLY_COMPILED:

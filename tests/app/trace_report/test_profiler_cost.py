@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.trace_report.actions.ranking import changes, plan
-from app.trace_report.profiler_cost import SLOWS
+from app.trace_report.profiler_cost import SLOWS, WITH_MODULES, profiler_slows
 from app.trace_report.speedup import with_actions
 from app.trace_report.step_model import step_of, step_us
+from profiler.trace import read_trace
 from tests.app.trace_report.reports import reported
 from tests.app.trace_report.test_speedup import region, trace
-from tools.docs.measured_page import load, unprofiled_us
+from tests.profiler.trace.files import TRACES
+from tools.docs.measured_page import load, of_modules_us, unprofiled_us
 
 Json = dict[str, Any]
 MODELS: list[Json] = [m for m in load("applied")["models"] if m["eager_us"]]
@@ -42,6 +45,29 @@ def test_the_range_holds_the_steps_that_the_host_paces() -> None:
             ends.append(step.parts["wall_us"])
         assert ends[1] * 0.9 <= model["eager_us"] <= ends[0] * 1.05, model["model"]
     assert paced == 8  # as SLOWS says
+
+
+def test_a_recording_with_modules_has_a_range_of_its_own_which_its_header_tells() -> None:
+    for name in ("gpt2_train_autocast_eager_stack", "llama_prefill_bf16_eager_stack"):
+        recorded = read_trace(TRACES / f"{name}.json.gz")
+        assert recorded.with_modules and profiler_slows(recorded) == WITH_MODULES
+    plain = read_trace(TRACES / "llama_prefill_bf16_eager.json.gz")
+    assert not plain.with_modules and profiler_slows(plain) == SLOWS
+    alone = replace(recorded, with_modules=False)  # with_stack=True without with_modules slows less
+    between = profiler_slows(alone)
+    assert between is not None and SLOWS["mid"] < between["mid"] < WITH_MODULES["mid"]
+
+
+def test_steps_recorded_with_modules_are_estimated_as_they_were_timed_without_the_profiler() -> None:
+    rows = load("program")["rows"]
+    off = {r["name"]: of_modules_us(r, "mid") / r["overhead"]["its_bare_us"] - 1 for r in rows}
+    assert len(off) == 10
+    assert statistics.median(map(abs, off.values())) <= 0.10
+    assert sum(abs(x) <= 0.15 for x in off.values()) >= 9 and max(map(abs, off.values())) < 0.25
+    for row in rows:
+        bare = row["overhead"]["its_bare_us"]
+        assert of_modules_us(row, "high") <= 1.02 * bare, row["name"]
+        assert of_modules_us(row, "low") >= 0.9 * bare, row["name"]
 
 
 def slowed(told: Json, by: float = 2.0) -> Json:
