@@ -21,6 +21,7 @@ from profiler.region.model import Region, RegionError
 FEW, PICKED = 13, (0, 2, 3, 7, 12)
 """Rows of the trial, and those of them that are run by themselves."""
 LEAST_ROWS = 256  # a dimension with fewer is not worth sampling
+FEW_ROWS = 4  # the same where only roundings are looked at, such as an attention's heads
 ALIKE = 1e-9
 """Relative difference of two runs in float64 that compute the same, in whatever order they add."""
 
@@ -51,15 +52,16 @@ class Rows:
         return program(region, {}, device)
 
 
-def rows_of(region: Region, sizes: dict[str, int], device: str) -> Rows | None:
-    """The dimension along which the region treats everything by itself; None where there is none that can be shown."""
+def rows_of(region: Region, sizes: dict[str, int], device: str, least: int = LEAST_ROWS) -> Rows | None:
+    """The dimension along which the region treats everything by itself, of at least so many; None where there is none
+    that can be shown."""
     bound = with_sizes(region, sizes, {})
     if bound is None:
         return None
     shapes = [shape_of(i, {}) for i in bound.inputs]
     largest = max(shapes, key=lambda s: torch.Size(s).numel(), default=())
     for size in dict.fromkeys(largest):
-        if size >= LEAST_ROWS and (rows := _along(bound, size, device)) is not None:
+        if size >= least and (rows := _along(bound, size, device)) is not None:
             return rows
     return None
 
