@@ -12,7 +12,7 @@ from app.objects.common import Note, Range
 from app.objects.trace import Action, Gain, GainEach, GainTotal, GainUnknown, Trace, TraceBody
 from app.trace_report.actions import fp8
 from app.trace_report.actions.ranking import Priced, actions, changes, followed, plan
-from app.trace_report.step_model import Step, after, busy_us, step_of, step_us
+from app.trace_report.step_model import Step, after, busy_us, slows_of, step_of, step_us
 from app.units import count, share
 from profiler.hardware import find_device
 
@@ -67,6 +67,7 @@ PROFILED = "profiler-slows-host"
 def _profiled(trace: TraceBody, step: Step, slows: Range) -> list[Note]:
     """That predictions start from a step that is shorter than the recorded one; [] where both are as long."""
     recorded, now = trace.get("step_time_us") or 0.0, step.parts["wall_us"]
+    slows = slows_of(step, slows)
     if recorded - now < NOTABLE * recorded:
         return []
     recorded_too = ["stacks"] * trace.get("has_stacks", False) + ["modules"] * trace.get("with_modules", False)

@@ -35,8 +35,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.estimate.rates import FITTED
+from app.objects.common import Range
 from app.objects.region import Region, RegionBody
-from app.objects.trace import Pace, StepParts, Trace, TraceBody
+from app.objects.trace import Pace, Phase, StepParts, Trace, TraceBody
 
 AnyRegion = Region | RegionBody
 End = Literal["low", "mid", "high"]
@@ -62,7 +63,7 @@ class Step:
     without an operation. has_shapes: whether they were recorded. waits_us: of the host's pauses those in which
     it waits. host_us: what the host needs for what it paces, None for what it was recorded to take. recorded_us: the
     step with the profiler, None where that is the step. faster, slower: the step where the host is as fast, or as slow,
-    as it may be without it.
+    as it may be without it. phase: of a serving engine's step.
     """
 
     parts: StepParts
@@ -75,6 +76,7 @@ class Step:
     recorded_us: float | None = None
     faster: Step | None = None
     slower: Step | None = None
+    phase: Phase | None = None
 
     @property
     def gpu_work_us(self) -> float:
@@ -153,24 +155,32 @@ def step_of(trace: Trace | TraceBody) -> Step | None:
     waits_us = sum(t["time_us"] for t in trace.get("host_times") or () if t["kind"] in WAITING)
     step = Step(
         parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True),
-        min(waits_us + beyond, parts["idle_host_us"]),
+        min(waits_us + beyond, parts["idle_host_us"]), phase=trace.get("phase"),
     )  # fmt: skip
     if not slows:
         return step
-    if _compiled_share(step) >= MOSTLY_COMPILED:
-        return step
+    slows = slows_of(step, slows)
     slow, mid, fast = (_unprofiled(step, slows[end]) for end in ENDS)
     return replace(mid, faster=fast, slower=slow)
 
 
-MOSTLY_COMPILED = 0.2
-"""Of a step's launches, the share of torch.compile's kernels from which it is compiled: with them come the calls of
-libraries between them."""
+def slows_of(step: Step, slows: Range) -> Range:
+    """By how many times the profiler slows this step's host. slows: one whose launches are all eager.
+
+    Compiled code has next to no operations for the profiler to write down: what the host takes for its launches stays
+    as recorded, and all others are taken to be slowed as those of an eager step.
+    """
+    eager = 1.0 - compiled_share(step)
+    low, mid, high = (1.0 / (1.0 - eager + eager / slows[end]) for end in ENDS)
+    return {"low": low, "mid": mid, "high": high}
 
 
-def _compiled_share(step: Step) -> float:
-    """Of the launches of regions, those of kernels that torch.compile made: there the profiler has no operations to
-    write down, and next to nothing is slowed. A guess: no record has compiled steps with it and without."""
+def compiled_share(step: Step) -> float:
+    """Of the step's launches those that torch.compile's code makes, calls of libraries in it included; where the trace
+    does not say which those are, its own kernels."""
+    told, launches = step.pace.get("compiled_launches"), step.pace["launches"]
+    if told is not None:
+        return min(1.0, told / launches) if launches else 0.0
     total = sum(launches_of(r) for r in step.regions)
     return sum(launches_of(r) for r in step.regions if r.get("kind") == "compiled") / total if total else 0.0
 

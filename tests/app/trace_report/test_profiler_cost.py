@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -88,6 +89,30 @@ def test_kernels_that_get_faster_save_time_where_only_the_profiler_kept_the_gpu_
         saved.append(step.parts["wall_us"] - step_us(step, changes(own))[1])
     assert saved[0] < 1.0  # the host sets the pace as recorded
     assert saved[1] > 100.0
+
+
+def partly_compiled(launches: float) -> Json:
+    """A step that launches pace, so many of its 100 launches made by compiled code."""
+    told = trace([region("a", 400.0)], launch=600.0, gpu=0.0, lead=0.0)
+    told["step_parts"] = {**told["step_parts"], "idle_us": 600.0}
+    return slowed(told | {"pace": {**told["pace"], "compiled_launches": launches}})
+
+
+def test_the_more_of_a_step_is_compiled_the_less_the_profiler_slowed_it_without_a_jump() -> None:
+    walls = []
+    for launches in range(101):
+        step = step_of(partly_compiled(float(launches)))  # type: ignore[arg-type]
+        assert step is not None
+        walls.append(step.parts["wall_us"])
+    assert walls[0] == pytest.approx(500.0) and walls[100] == pytest.approx(1000.0)
+    assert all(0.0 <= after - before < 10.0 for before, after in pairwise(walls))
+    assert walls[50] == pytest.approx(750.0)  # what compiled code launches stays, the other half takes half as long
+
+
+def test_calls_of_libraries_in_compiled_code_are_compiled_by_what_the_trace_shows() -> None:
+    compiled, eager = (reported(f"llama_prefill_bf16_{how}.json.gz")["pace"] for how in ("compiled", "eager"))
+    assert compiled["compiled_launches"] > 0.95 * compiled["launches"]
+    assert eager["compiled_launches"] == 0.0
 
 
 def test_a_pages_note_says_what_the_step_is_taken_for() -> None:
