@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from app.objects.common import Note, Range
 from app.objects.trace import Action, Gain, GainEach, GainTotal, GainUnknown, Trace, TraceBody
-from app.trace_report.actions import fp8
+from app.trace_report.actions import fp8, table_batch
 from app.trace_report.actions.ranking import Priced, actions, changes, followed, plan
 from app.trace_report.step_model import Step, after, busy_us, slows_of, step_of, step_us
 from app.units import count, share
@@ -57,6 +57,7 @@ def with_actions(trace: TraceBody) -> TraceBody:
     device = find_device(trace.get("estimates_for") or "")
     if step is not None and device is not None and made:
         notes += fp8.worth_installing(step, device, bool(trace.get("backward_time_us")))
+        notes += table_batch.worth_installing(step)
     unprofiled_us = step.parts["wall_us"] if step is not None and slows else None
     return {**trace, "gain": told, "actions": made, "unprofiled_us": unprofiled_us, "notes": notes}
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 
 from app.objects.common import Range
 from app.objects.trace import Action, PhaseKind, Trace, TraceBody
-from app.trace_report.actions import fp8, host, math_attention, precision, recording, regions, waits, whole_step
+from app.trace_report.actions import (
+    fp8,
+    host,
+    math_attention,
+    precision,
+    recording,
+    regions,
+    table_batch,
+    waits,
+    whole_step,
+)
 from app.trace_report.actions.model import Option
 from app.trace_report.actions.of_step import which_step
 from app.trace_report.phase import phase_of_region, words_of
@@ -228,6 +238,8 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     options += precise
     if device is not None and fp8.is_installed():
         options += fp8.eight_bits(step, device, trained)
+    if table_batch.is_installed():
+        options += table_batch.table_batch(step)
     options += math_attention.fast_kernels(step)
     layout = waits.channels_last(step, kernels)
     if compiled := next((o.id for o in options if o.id in WHOLE_MODEL and o.counted), ""):
