@@ -51,8 +51,8 @@ def table_batch(step: Step) -> list[Option]:
     mode = "MEAN" if all("'mean'" in (step.regions[i].get("text") or "") for i in time) else "SUM"
     because = (
         f"{count(tables, 'embedding bag')} of a step run one after another, in "
-        f"{count(launches, 'launch', 'launches')} and {share(busy / step.parts['wall_us'])} of it; one kernel takes all tables, and its backward writes the rows "
-        "that were read instead of a gradient as large as the table"
+        f"{count(launches, 'launch', 'launches')} and {share(busy / step.parts['wall_us'])} of it; one kernel takes "
+        "all tables, and its backward writes the rows that were read instead of a gradient as large as the table"
     )
     return [
         Option(
