@@ -376,9 +376,9 @@ class TraceFigures(TypedDict):
     companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
     host_times: what the host does while the GPU waits for it, the longest first. compute_capability: of an NVIDIA GPU.
     serving: of a step without a backward pass; null where no shape tells.
-    origin: of what is predicted from a module; null for a recorded trace. with_modules: recorded with
-    with_modules=True. profiler_slows: by how many times recording
-    is taken to have slowed the host; unprofiled_us: what the step then takes without it, from which actions save.
+    origin: of what is predicted from a module; null for a recorded trace. with_modules: recorded with_modules=True.
+    profiler_slows: by how many times recording is taken to have slowed the host; unprofiled_us: what the step then
+    takes without it, from which actions save. phase: of a serving engine's step; null for what is none.
     """
 
     name: str

@@ -158,7 +158,23 @@ def applied(record: Json) -> Iterator[str]:
         known = [off for m in record["models"] if m["group"] == group and (off := off_by(m)) is not None]
         yield f"- {group}: {sum(abs(off) <= WITHIN for off in known)} of {len(known)} within {WITHIN:.0%}"
     yield ""
+    yield from not_yet_run(load("applied-predicted"))
     yield from profiled(record)
+
+
+def not_yet_run(record: Json) -> Iterator[str]:
+    """What was predicted before anybody measured it."""
+    yield (
+        f"Predicted on {record['date']} from the program alone (`python -m benchmarks.traces.predicted`), and not "
+        "measured: these models no run had when this was written.\n"
+    )
+    rows = []
+    for m in record["models"]:
+        after = m["predicted_us"]
+        ends = f"({after['low'] / 1e3:.2f} to {after['high'] / 1e3:.2f})"
+        rows.append([m["model"], f"{m['eager_us'] / 1e3:.2f}", ", ".join(m["followed"]),
+                     f"{after['mid'] / 1e3:.2f} {ends}"])  # fmt: skip
+    yield from table(["model", "eager, predicted, ms", "to follow", "then, predicted, ms"], rows)
 
 
 def profiled(record: Json) -> Iterator[str]:
