@@ -392,8 +392,8 @@ def _serving(trace: Trace) -> Iterator[Note]:
     ]
     more = " Record each kind by itself: what helps one does not help the other." if len(told) > 1 else ""
     kind, _ = of_one_kind(trace, trace.steps)
-    apart = len({kind_of_step(trace, step) for step in trace.steps} - {""}) > 1
-    only = f" All figures are of {kind} steps alone." if apart else ""
+    several = len({kind_of_step(trace, step) for step in trace.steps} - {""}) > 1
+    only = f" All figures are of {kind} steps alone." if several else ""
     said = f"{'; '.join(parts)}.{only}"
     yield Note("serving-phases", "info", said[:1].upper() + said[1:],
                " ".join(_OF_PHASE[p.phase.kind] for p in told) + more)  # fmt: skip
