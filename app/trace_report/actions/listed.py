@@ -76,6 +76,8 @@ def adds_otherwise(action: Action) -> bool:
 
 LEAST_TOLD = 0.01
 """Of a step, below which a saving is told as less than that: no "-0 %"."""
+SHOWN_US = 5.0
+"""What two digits of a millisecond show."""
 LITTLE, NOTHING = "less than 1 %", "nothing by itself"
 
 
@@ -101,7 +103,8 @@ def saving_words(action: Action) -> str:
         return f"saves at most {saves['high'] / 1e3:.2f} ms"
     before, a_step = step["mid"] + saves["mid"], a_step_of(action)
     if small := little(saves["mid"], before):
-        words = f"saves {small} of {a_step} of {before / 1e3:.2f} ms (up to {max(0.0, saves['high']) / 1e3:.2f})"
+        words = f"saves {small} of {a_step} of {before / 1e3:.2f} ms"
+        words += f" (up to {saves['high'] / 1e3:.2f})" if saves["high"] >= SHOWN_US else ""
     else:
         words = (
             f"saves {saves['mid'] / 1e3:.2f} ms ({saves['low'] / 1e3:.2f} to {saves['high'] / 1e3:.2f}) of {a_step}, "
