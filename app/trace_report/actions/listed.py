@@ -76,8 +76,10 @@ def adds_otherwise(action: Action) -> bool:
 
 LEAST_TOLD = 0.01
 """Of a step, below which a saving is told as less than that: no "-0 %"."""
-SHOWN_US = 5.0
-"""What two digits of a millisecond show."""
+SHOWN = 0.005
+"""What two digits show."""
+SHORT_US = 100.0
+"""A shorter step is told in microseconds."""
 LITTLE, NOTHING = "less than 1 %", "nothing by itself"
 
 
@@ -102,17 +104,18 @@ def saving_words(action: Action) -> str:
     if action["evidence"]["kind"] == "bound":
         return f"saves at most {saves['high'] / 1e3:.2f} ms"
     before, a_step = step["mid"] + saves["mid"], a_step_of(action)
+    unit, us = ("ms", 1e3) if before >= SHORT_US else ("µs", 1.0)
     if small := little(saves["mid"], before):
-        words = f"saves {small} of {a_step} of {before / 1e3:.2f} ms"
-        words += f" (up to {saves['high'] / 1e3:.2f})" if saves["high"] >= SHOWN_US else ""
+        words = f"saves {small} of {a_step} of {before / us:.2f} {unit}"
+        words += f" (up to {saves['high'] / us:.2f})" if saves["high"] >= SHOWN * us else ""
     else:
         words = (
-            f"saves {saves['mid'] / 1e3:.2f} ms ({saves['low'] / 1e3:.2f} to {saves['high'] / 1e3:.2f}) of {a_step}, "
+            f"saves {saves['mid'] / us:.2f} {unit} ({saves['low'] / us:.2f} to {saves['high'] / us:.2f}) of {a_step}, "
         )
-        words += f"which then takes {step['mid'] / 1e3:.2f}"
+        words += f"which then takes {step['mid'] / us:.2f}"
     if adds_otherwise(action):
         adds = action["adds_us"] or 0.0
-        told = f"{adds / 1e3:.2f}" if adds >= LEAST_TOLD * before else LITTLE if adds > 0.0 else "nothing"
+        told = f"{adds / us:.2f}" if adds >= LEAST_TOLD * before else LITTLE if adds > 0.0 else "nothing"
         words += f"; adds {told} to those above"
     return words
 
