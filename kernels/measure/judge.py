@@ -57,12 +57,14 @@ class Verdict:
     """ok, the worst error over eager's own (at most 2 passes), and what was wrong.
 
     special: how it differs where inputs hold NaN or infinities, "" where it does not; ok is apart from that.
+    unchecked: what was not looked at, since what roundings explain could not be had; "" where all was.
     """
 
     ok: bool
     error_vs_eager: float | None
     message: str = ""
     special: str = ""
+    unchecked: str = ""
 
 
 def remarkable(output: OutputError) -> bool:
@@ -104,6 +106,7 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
     judged = 0
     special = ""
     few: dict[int, list[_Slope]] = {}
+    without: set[str] = set()
     for case in cases:
         base = own.get(case.distribution)
         if case.distribution == SPECIAL:
@@ -117,6 +120,8 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
             if base_output is not None and base_output.misfits and case.distribution != "normal":
                 continue
             judged += 1
+            if case.precision != "eager" and _lacks_room(output):
+                without.add(case.distribution)
             ratio, fault = _one(output, base_output, slack, loosest, together.get(number, 1.0))
             worst = max(worst, ratio)
             if fault:
@@ -130,7 +135,19 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
             return Verdict(False, min(max(worst, loosest), WORST), f"{where}: {fault}")
     if cases and not judged:
         return Verdict(False, None, "no distribution of inputs gave a finite reference: nothing could be checked")
-    return Verdict(True, min(worst, WORST) if judged else None, special=special)
+    unchecked = f"{len(without)} of {len(cases)} {UNCHECKED}" if without else ""
+    return Verdict(True, min(worst, WORST) if judged else None, special=special, unchecked=unchecked)
+
+
+UNCHECKED = (
+    "sets of inputs: what roundings explain could not be computed in the time or memory there was. There the whole "
+    "was held against eager's own error alone, and no single row, no common factor and no step of it was checked"
+)
+
+
+def _lacks_room(output: OutputError) -> bool:
+    """Whether more than rounding the result is off, and what roundings on the way explain is not known."""
+    return output.kind in ("float", "exact") and output.in_room is None and remarkable(output)
 
 
 def _of_other_inputs(output: OutputError, base_output: OutputError) -> OutputError:
