@@ -179,6 +179,28 @@ def _rows(x: torch.Tensor) -> tuple[int, ...]:
     return (x.shape[-1],)
 
 
+def _fused_adamw(case: Case) -> Call:
+    """torch's fused AdamW on copies of the first call's tensors, in place: other numbers after it, as many."""
+    kept: dict[str, Any] = {}
+
+    def call(
+        p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, master: Any, sizes: tuple[int, ...],
+        lr: float, step: int, betas: tuple[float, float], eps: float, decay: float, scale: Any,
+    ) -> Any:  # fmt: skip
+        if not kept:
+            kept["flat"] = [p.clone(), m.clone(), v.clone()]
+            kept["parts"] = [list(torch.split(t, list(sizes))) for t in kept["flat"]]
+            kept["steps"] = [torch.tensor(float(step), device=p.device) for _ in sizes]
+        own_p, own_m, own_v = kept["parts"]
+        torch._fused_adamw_(
+            own_p, list(torch.split(g, list(sizes))), own_m, own_v, [], kept["steps"], lr=lr, beta1=betas[0], beta2=betas[1],
+            weight_decay=decay, eps=eps, amsgrad=False, maximize=False, grad_scale=scale,
+        )  # fmt: skip
+        return tuple(kept["flat"])
+
+    return call
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -269,6 +291,11 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     "flash_attention": {
         "SDPA cuDNN": _sdpa("CUDNN_ATTENTION"), "SDPA flash": _sdpa("FLASH_ATTENTION"),
         "SDPA efficient": _sdpa("EFFICIENT_ATTENTION"), "FlexAttention": _flex,
+    },
+    "adamw_many": {
+        "torch._fused_adamw_": only(
+            lambda c: c.dtype == "f32" and not c.get("master"), "moments in the parameters' dtype only", _fused_adamw
+        ),
     },
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
