@@ -193,8 +193,8 @@ def _fused_adamw(case: Case) -> Call:
             kept["steps"] = [torch.tensor(float(step), device=p.device) for _ in sizes]
         own_p, own_m, own_v = kept["parts"]
         torch._fused_adamw_(
-            own_p, list(torch.split(g, list(sizes))), own_m, own_v, [], kept["steps"], lr=lr, beta1=betas[0], beta2=betas[1],
-            weight_decay=decay, eps=eps, amsgrad=False, maximize=False, grad_scale=scale,
+            own_p, list(torch.split(g, list(sizes))), own_m, own_v, [], kept["steps"], lr=lr,
+            beta1=betas[0], beta2=betas[1], weight_decay=decay, eps=eps, amsgrad=False, maximize=False, grad_scale=scale,
         )  # fmt: skip
         return tuple(kept["flat"])
 
@@ -295,6 +295,18 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     "adamw_many": {
         "torch._fused_adamw_": only(
             lambda c: c.dtype == "f32" and not c.get("master"), "moments in the parameters' dtype only", _fused_adamw
+        ),
+    },
+    "group_norm_silu": {
+        "liger (no activation)": only(
+            lambda c: not c.get("last") and c.get("weight", True), "contiguous, with weight and bias",
+            of(f"{LIGER}.group_norm", "group_norm_forward",
+               lambda f, x, g, w, b, e, _: F.silu(f(x, x.shape[1], g, w, b, e)[0])),
+        ),
+        "flag_gems (no activation)": only(
+            lambda c: not c.get("last"), "contiguous",
+            of("flag_gems", "group_norm", lambda f, x, g, w, b, e, _: F.silu(
+                f(x, w, b, x.shape[0], x.shape[1], x[0, 0].numel(), g, e)[0])),
         ),
     },
     "depthwise_conv": {
