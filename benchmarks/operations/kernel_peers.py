@@ -194,9 +194,29 @@ def _fused_adamw(case: Case) -> Call:
         own_p, own_m, own_v = kept["parts"]
         torch._fused_adamw_(
             own_p, list(torch.split(g, list(sizes))), own_m, own_v, [], kept["steps"], lr=lr,
-            beta1=betas[0], beta2=betas[1], weight_decay=decay, eps=eps, amsgrad=False, maximize=False, grad_scale=scale,
+            beta1=betas[0], beta2=betas[1], weight_decay=decay, eps=eps, amsgrad=False, maximize=False,
+            grad_scale=scale,
         )  # fmt: skip
         return tuple(kept["flat"])
+
+    return call
+
+
+BAG_MODES = {"sum": 0, "mean": 1, "max": 2}
+
+
+def _bag_backward(case: Case) -> Call:
+    """torch's, of what its forward keeps, which is run once."""
+    kept: dict[str, Any] = {}
+
+    def call(dy: Any, table: Any, indices: Any, offsets: Any, weights: Any, places: Any, mode: str) -> Any:
+        number = BAG_MODES[mode]
+        if not kept:
+            kept["forward"] = aten._embedding_bag(table, indices, offsets, False, number, False, weights, True, -1)
+        _, bags, sizes, largest = kept["forward"]
+        return aten._embedding_bag_backward(
+            dy, indices, offsets, bags, sizes, largest, len(table), False, number, False, weights, -1
+        )
 
     return call
 
@@ -307,6 +327,16 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             lambda c: not c.get("last"), "contiguous",
             of("flag_gems", "group_norm", lambda f, x, g, w, b, e, _: F.silu(
                 f(x, w, b, x.shape[0], x.shape[1], x[0, 0].numel(), g, e)[0])),
+        ),
+    },
+    "segment_reduce": {
+        "torch.segment_reduce": always(
+            lambda x, offsets, mode: torch.segment_reduce(x, mode, offsets=offsets, axis=0, unsafe=True)
+        ),
+    },
+    "embedding_bag_backward": {
+        "aten._embedding_bag_backward": only(
+            lambda c: not c.get("weights"), "without the gradient of sample weights", _bag_backward
         ),
     },
     "depthwise_conv": {
