@@ -339,6 +339,12 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             lambda c: not c.get("weights"), "without the gradient of sample weights", _bag_backward
         ),
     },
+    "top_k_top_p_sample": {
+        "flashinfer (its own random numbers)": only(
+            lambda c: bool(c.get("k") and c.get("p")) and not c.get("t") and c.dtype == "f32", "k and p, f32",
+            of("flashinfer.sampling", "top_k_top_p_sampling_from_logits", lambda f, x, u, k, p, t: f(x, k, p)),
+        ),
+    },
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
     },

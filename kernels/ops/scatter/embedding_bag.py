@@ -382,6 +382,6 @@ OPERATIONS = (
         ),
         builds=(_build(Variant(sample_products, (("ROWS", 8), ("BLOCK", 128)), 2)),
                 segments.build(segments.space(1 << 20, 128, "sum", tuple(
-                    (name, name in ("GATHER", "PICKED", "KEYED")) for name, _ in FORM))[0])),
+                    (name, name in ("GATHER", "PICKED", "KEYED")) for name, _ in FORM))[1])),
     ),
 )  # fmt: skip

@@ -207,7 +207,9 @@ def space(rows: int, columns: int, mode: str, form: tuple[tuple[str, bool], ...]
         count = min(max(8, height * 128 // block), 512)
         whole = rows % count == 0 and columns % block == 0
         constants = (("ROWS", count), ("BLOCK", block), ("MODE", mode), *form, ("WHOLE", whole))
-        variants.append(Variant(segment_parts, constants, warps, tuned=("ROWS",)))
+        held = count * block // (32 * warps)
+        registers = held * (4 if dict(form)["PICKED"] else 1) + 40
+        variants.append(Variant(segment_parts, constants, warps, tuned=("ROWS",), registers=registers))
     return list(dict.fromkeys(variants))
 
 
