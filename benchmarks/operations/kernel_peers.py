@@ -221,6 +221,26 @@ def _bag_backward(case: Case) -> Call:
     return call
 
 
+def _max_pool_backward(case: Case) -> Call:
+    """torch's, by its own indices of eight bytes, which are made once."""
+    kept: dict[str, Any] = {}
+
+    def call(dy: torch.Tensor, places: torch.Tensor, shape: tuple[int, ...], window: Any) -> Any:
+        if not kept:
+            column = torch.arange(dy.shape[3], device=dy.device) * window.strides[1] - window.padding[1]
+            row = torch.arange(dy.shape[2], device=dy.device)[:, None] * window.strides[0] - window.padding[0]
+            row = row + places // window.size[1] * window.dilation[0]
+            column = column + places % window.size[1] * window.dilation[1]
+            kept["indices"] = row * shape[3] + column
+            last = torch.channels_last if not dy.is_contiguous() else torch.contiguous_format
+            kept["x"] = torch.empty(shape, dtype=dy.dtype, device=dy.device, memory_format=last)
+        return aten.max_pool2d_with_indices_backward(
+            dy, kept["x"], window.size, window.strides, window.padding, window.dilation, window.ceil, kept["indices"]
+        )
+
+    return call
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -345,6 +365,7 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             of("flashinfer.sampling", "top_k_top_p_sampling_from_logits", lambda f, x, u, k, p, t: f(x, k, p)),
         ),
     },
+    "max_pool_backward": {"aten.max_pool2d_with_indices_backward": _max_pool_backward},
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
     },
