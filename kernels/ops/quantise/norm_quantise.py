@@ -263,12 +263,12 @@ def norm_quantise(
     x: torch.Tensor, residual: torch.Tensor | None = None, weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None, scale: torch.Tensor | None = None, eps: float = 1e-6, centered: bool = False,
     scales: str = "row",
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """(codes, scales, x + residual) of the norm over the last axis of x [..., N] in f32, f16 or bf16.
 
-    Codes [..., N] in float8_e4m3fn, scales in f32: [...] for scales="row", [..., ceil(N / 128)] for "block"; left out
-    of the result for "tensor", where `scale` (one number in f32, on the device) is given. The sum, like x, is left
-    out where there is no residual. centered: LayerNorm, else RMSNorm. weight, bias: [N] or None. q * scale is the
+    Codes [..., N] in float8_e4m3fn, scales in f32: [...] for scales="row", [..., ceil(N / 128)] for "block", and for
+    "tensor" the one number in f32, on the device, that is given. The sum, like x, is None where there is no residual.
+    centered: LayerNorm, else RMSNorm. weight, bias: [N] or None. q * scale is the
     norm. Raises TypeError for other dtypes, ValueError for shapes that do not belong together, for a scale that is
     given for "row" or "block", or is not for "tensor".
     """
@@ -289,7 +289,7 @@ def norm_quantise(
     made = x.shape[:-1] if scales == "row" else (*x.shape[:-1], -(-columns // GROUP))
     found = scale if scale is not None else torch.empty(made, dtype=torch.float32, device=there)
     s = q if residual is None else torch.empty(x.shape, dtype=x.dtype, device=there)
-    result = (q, *(() if scale is not None else (found,)), *(() if residual is None else (s,)))
+    result = (q, found, None if residual is None else s)
     if not x.numel():
         found.fill_(SMALLEST_AMAX / LARGEST) if scale is None else None
         return result
@@ -303,6 +303,15 @@ def norm_quantise(
     variant = tuner.pick(key, lambda: space(flat.shape[0], columns, constants), launch, *arguments)
     launch(variant, *arguments)
     return result
+
+
+def run(
+    x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None,
+    scale: torch.Tensor | None, eps: float, centered: bool, scales: str,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """norm_quantise, what it makes of it alone."""
+    q, found, s = norm_quantise(x, residual, weight, bias, scale, eps, centered, scales)
+    return (q, *(() if scale is not None else (found,)), *(() if s is None else (s,)))
 
 
 def inputs(c: Case, make: Maker) -> tuple[object, ...]:
@@ -347,7 +356,7 @@ SHAPES = ((5, 1000), (3, 2050), (1, 1), (9, 130))
 FORMS = ("plain", "strided", "misaligned", "special")
 OPERATIONS = (
     Operation(
-        name="rms_norm_quantise", run=norm_quantise, reference=reference, inputs=inputs, cost=cost, forms=FORMS,
+        name="rms_norm_quantise", run=run, reference=reference, inputs=inputs, cost=cost, forms=FORMS,
         beyond=case("bf16", rows=524_800, columns=4096, residual=True),
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16") for r, n in SHAPES),
@@ -365,7 +374,7 @@ OPERATIONS = (
         builds=_builds(False),
     ),
     Operation(
-        name="layer_norm_quantise", run=norm_quantise, reference=reference, inputs=inputs, cost=cost, forms=FORMS,
+        name="layer_norm_quantise", run=run, reference=reference, inputs=inputs, cost=cost, forms=FORMS,
         beyond=case("bf16", rows=524_800, columns=4096, centered=True),
         checks=(
             *(case(d, rows=r, columns=n, centered=True) for d in ("f32", "f16", "bf16") for r, n in SHAPES),

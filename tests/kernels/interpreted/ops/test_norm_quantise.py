@@ -45,7 +45,7 @@ def test_hardly_a_code_is_another_than_the_reference_s(scales: str) -> None:
 
 
 def test_a_row_of_zeros_has_a_scale_and_codes_of_zero() -> None:
-    q, scale = norm_quantise(torch.zeros(2, 256))
+    q, scale, _ = norm_quantise(torch.zeros(2, 256))
     assert not q.view(torch.uint8).any()
     assert bool((scale > 0).all())
 
