@@ -59,8 +59,8 @@ def reference(
     largest = groups.abs().amax(-1, keepdim=True).clamp(min=SMALLEST_AMAX)
     made = largest / LARGEST
     q = _code((groups / made).flatten(-2)[..., :columns])
-    found = made[..., 0, 0] if scales == "row" else made[..., 0]
-    return (q, found.float(), *sums)
+    factors = made[..., 0, 0] if scales == "row" else made[..., 0]
+    return (q, factors.float(), *sums)
 
 
 def _code(y: torch.Tensor) -> torch.Tensor:
@@ -287,18 +287,18 @@ def norm_quantise(
     columns, there = x.shape[-1], x.device
     q = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=there)
     made = x.shape[:-1] if scales == "row" else (*x.shape[:-1], -(-columns // GROUP))
-    found = scale if scale is not None else torch.empty(made, dtype=torch.float32, device=there)
+    factors = scale if scale is not None else torch.empty(made, dtype=torch.float32, device=there)
     s = q if residual is None else torch.empty(x.shape, dtype=x.dtype, device=there)
-    result = (q, found, None if residual is None else s)
+    result = (q, factors, None if residual is None else s)
     if not x.numel():
-        found.fill_(SMALLEST_AMAX / LARGEST) if scale is None else None
+        factors.fill_(SMALLEST_AMAX / LARGEST) if scale is None else None
         return result
     flat = rows_of(x)
     other = flat if residual is None else rows_of(residual)
     w, b = (flat if v is None else v.contiguous() for v in (weight, bias))
     constants = (("RESIDUAL", residual is not None), ("CENTERED", centered), ("WEIGHT", weight is not None),
                  ("BIAS", bias is not None), ("SCALES", scales))  # fmt: skip
-    arguments = (flat, other, w, b, found, q.view(torch.uint8), s, eps)
+    arguments = (flat, other, w, b, factors, q.view(torch.uint8), s, eps)
     key = (*flat.shape, x.dtype, flat.stride(0), other.stride(0), w.dtype, b.dtype, constants)
     variant = tuner.pick(key, lambda: space(flat.shape[0], columns, constants), launch, *arguments)
     launch(variant, *arguments)
@@ -310,8 +310,8 @@ def run(
     scale: torch.Tensor | None, eps: float, centered: bool, scales: str,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """norm_quantise, what it makes of it alone."""
-    q, found, s = norm_quantise(x, residual, weight, bias, scale, eps, centered, scales)
-    return (q, *(() if scale is not None else (found,)), *(() if s is None else (s,)))
+    q, factors, s = norm_quantise(x, residual, weight, bias, scale, eps, centered, scales)
+    return (q, *(() if scale is not None else (factors,)), *(() if s is None else (s,)))
 
 
 def inputs(c: Case, make: Maker) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ from kernels.ops.shared.sort_keys import rank_of
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant, multiprocessors
 
-WALKS = 6
+BISECTIONS = 6
 """Bisections by value: to 1/64 of FARTHEST."""
 FARTHEST = 32.0
 """Logits below the largest by more than that, in units of the temperature, are listed only if all are."""
@@ -110,8 +110,8 @@ def threshold(
         bit = bit >> 1
     bound = high & ((bit | (bit - 1)) ^ 0xFFFFFFFF)
     while bit >= LAST:
-        found = tallied(x_ptr, list_ptr, length, bound | bit, top, scale, BLOCK, MASS, True, True, DTYPE)
-        bound = tl.where(found >= wanted, bound | bit, bound)
+        amount = tallied(x_ptr, list_ptr, length, bound | bit, top, scale, BLOCK, MASS, True, True, DTYPE)
+        bound = tl.where(amount >= wanted, bound | bit, bound)
         bit = bit >> 1
     return bound
 
@@ -119,7 +119,7 @@ def threshold(
 @triton.jit
 def sample_rows(
     x_ptr, u_ptr, k_ptr, p_ptr, t_ptr, list_ptr, token_ptr, rows, N, stride, BLOCK: tl.constexpr, TOP_K: tl.constexpr,
-    TOP_P: tl.constexpr, HEATED: tl.constexpr, DTYPE: tl.constexpr, WALKS: tl.constexpr, FARTHEST: tl.constexpr,
+    TOP_P: tl.constexpr, HEATED: tl.constexpr, DTYPE: tl.constexpr, BISECTIONS: tl.constexpr, FARTHEST: tl.constexpr,
 ):  # fmt: skip
     """Rows in turn. list_ptr: room for N indices a program."""
     lane = tl.arange(0, BLOCK)
@@ -146,11 +146,11 @@ def sample_rows(
                 wanted *= tl.load(p_ptr + row).to(tl.float32)
             near = 0.0
             far = FARTHEST
-            for _ in range(WALKS):
+            for _ in range(BISECTIONS):
                 middle = (near + far) * 0.5
-                found = tallied(at_row, list_ptr, N, middle, top, scale, BLOCK, not TOP_K, False, False, DTYPE)
-                near = tl.where(found >= wanted, near, middle)
-                far = tl.where(found >= wanted, middle, far)
+                amount = tallied(at_row, list_ptr, N, middle, top, scale, BLOCK, not TOP_K, False, False, DTYPE)
+                near = tl.where(amount >= wanted, near, middle)
+                far = tl.where(amount >= wanted, middle, far)
             far = tl.where(far == FARTHEST, float("inf"), far)
             length = tl.full((), 0, tl.int32)
             lowest = tl.full((BLOCK,), 0xFFFFFFFF, tl.uint32)
@@ -208,7 +208,7 @@ TILES = ((4096, 16, 2), (8192, 32, 1), (4096, 32, 1), (2048, 8, 4), (1024, 4, 8)
 
 def space(columns: int, constants: Constants) -> list[Variant]:
     """Variants worth timing: no step much wider than a row."""
-    fixed = (*constants, ("WALKS", WALKS), ("FARTHEST", FARTHEST))
+    fixed = (*constants, ("BISECTIONS", BISECTIONS), ("FARTHEST", FARTHEST))
     widest = max(triton.next_power_of_2(columns), 1024)
     chosen = [t for t in TILES if t[0] <= widest]
     return [Variant(sample_rows, (("BLOCK", b), *fixed), w, tuned=("BLOCK",)) for b, w, _ in chosen]
