@@ -44,6 +44,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "depthwise_conv": "ops.scan.depthwise_conv",
     "device": "ops.shared.pairs",
     "dropout": "ops.elementwise.dropout",
+    "embedding_bag": "ops.scatter.embedding_bag",
     "flash_attention": "ops.attention.flash_attention",
     "fused_mlp": "ops.matmul.fused_mlp",
     "gated_activation": "ops.elementwise.gated_activation",

@@ -30,6 +30,7 @@ GRADIENTS = (
 )
 PLANES = "x: bf16[2, 64, 16, 16]\ng: bf16[64]\nb: bf16[64]\n"
 STORED = "x: bf16[2, 64, 16, 16]\nm: f32[64]\nv: f32[64]\ng: f32[64]\nb: f32[64]\nr: bf16[2, 64, 16, 16]\n"
+BAGS = "t: f32[64, 16]\ni: i64[100].below(64)\no: i64[9].offsets(100)\n"
 CODED = (
     "x: bf16[16, 512]\nr: bf16[16, 512]\nw: bf16[512]\ns = x + r\ny = F.rms_norm(s, (512,), w, 1e-6).float()\n"
     "a = y.abs().amax({dim}, keepdim=True).clamp(min={least}) / 448.0\n"
@@ -120,6 +121,9 @@ def test_the_other_measured_regions_have_none(region: str) -> None:
         (CODED.format(dim=-1, least=1e-12, top=448.0, results="s, a, q"), "norm_quantise"),
         ("x: f16[8, 64]\nw: f16[64]\nb: f16[64]\nc: f32[1]\ny = F.layer_norm(x, (64,), w, b)\n"
          "return (y / c).clamp(-448.0, 448.0).to(f8e4m3)\n", "norm_quantise"),
+        (BAGS + "return F.embedding_bag(i, t, o)\n", "embedding_bag"),
+        (BAGS + "return F.embedding_bag(i, t, o, mode='max', include_last_offset=True)\n", "embedding_bag"),
+        (BAGS + "w: f32[100]\nreturn F.embedding_bag(i, t, o, mode='sum', per_sample_weights=w)\n", "embedding_bag"),
     ],
 )  # fmt: skip
 def test_other_ways_to_write_it(text: str, kernel: str) -> None:
@@ -226,6 +230,8 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
         ("v: f32[64, 8]\noff: i64[5]\nn = off[1:] - off[:-1]\n"
          "seg = torch.repeat_interleave(torch.arange(4), n, output_size=64)\n"
          "return torch.zeros(4, 8).index_add(0, seg, v) / n[:, None]\n", "not said to run from 0"),
+        (BAGS.replace(".offsets", ".below") + "return F.embedding_bag(i, t, o)\n", "not said to run from 0"),
+        (BAGS.replace(".below(64)", "") + "return F.embedding_bag(i, t, o)\n", "not counted from 0"),
         ("x: f64[2, 64, 30]\nreturn F.silu(F.group_norm(x, 8))\n", "operands of f64"),
         (STORED.replace("m: f32", "m: f64") + "return F.batch_norm(x, m, v, g, b)\n", "vectors of f64"),
     ],

@@ -202,15 +202,22 @@ def _forward(
 
 def embedding_bag(
     table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, sample_weights: torch.Tensor | None = None,
-    mode: str = "sum",
+    mode: str = "sum", include_last_offset: bool = True,
 ) -> torch.Tensor:  # fmt: skip
     """Sum, mean or max of table[indices[offsets[i] : offsets[i + 1]]] for each bag i: [bags, columns], like the table.
 
     table [rows, columns] in f32, f16 or bf16; indices and offsets [bags + 1], the last one their number, in i32 or i64;
-    sample_weights [indices] or None, for "sum". Computed in f32. An index that is not in the table adds nothing; a NaN
-    is not the largest of anything else. Raises TypeError for other dtypes, ValueError for other shapes and modes.
+    include_last_offset False: offsets [bags], without that one. sample_weights [indices] or None, for "sum". Computed
+    in f32. An index that is not in the table adds nothing; a NaN is not the largest of anything else.
+    Raises TypeError for other dtypes, ValueError for other shapes and modes.
     """
+    offsets = offsets if include_last_offset else with_end(offsets, indices)
     return _forward(table, indices, offsets, sample_weights, mode, False)[0]
+
+
+def with_end(offsets: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Offsets of bags, and where the last one ends."""
+    return F.pad(offsets, (0, 1), value=len(indices))
 
 
 def embedding_bag_with_places(

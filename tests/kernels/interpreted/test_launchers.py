@@ -113,3 +113,17 @@ def test_means_of_jagged_segments() -> None:
     (got,) = build("triton:jagged_mean", parse(text), {}, "cpu")(values, offsets)
     wanted = torch.stack([values[a:b].mean(0) for a, b in pairwise(offsets)])
     torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["mode='mean'", "mode='max', include_last_offset=True", "mode='sum', per_sample_weights=w"]
+)
+def test_bags_of_rows(text: str) -> None:
+    inputs = "t: f32[12, 16]\ni: i64[40].below(12)\no: i64[5].offsets(40)\n" + "w: f32[40]\n" * ("=w" in text)
+    given = [torch.randn(12, 16), torch.randint(12, (40,)), torch.tensor([0, 7, 7, 29, 40]), torch.randn(40)]
+    region = parse(inputs + f"return F.embedding_bag(i, t, o, {text})\n")
+    (got,) = build("triton:embedding_bag", region, {}, "cpu")(*given[: len(region.inputs)])
+    call = {"mode": text.split("'")[1], "include_last_offset": "last" in text}
+    weights = given[3] if "=w" in text else None
+    wanted = torch.nn.functional.embedding_bag(given[1], given[0], given[2], per_sample_weights=weights, **call)
+    torch.testing.assert_close(got, wanted)

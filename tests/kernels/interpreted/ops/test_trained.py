@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from kernels.ops import trained
 from kernels.ops.elementwise.rope import reference as turned
+from kernels.ops.pool.pool import Window
 from kernels.ops.scan.linear_recurrence import reference as recurrence
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of lanes that are masked
@@ -28,6 +29,10 @@ TARGET = torch.tensor([3, -100, 129, 0, 77])
 X, W, B = normal(ROWS, COLUMNS), normal(COLUMNS, seed=3), normal(COLUMNS, seed=4)
 Q, K = normal(2, 3, 8, 16, seed=5), normal(2, 2, 8, 16, seed=6)
 
+OFFSETS, INDICES = torch.tensor([0, 2, 2, 5]), torch.tensor([4, 1, 1, 0, 4, 2])
+WINDOW = Window((3, 2), (2, 1), (1, 0))
+IMAGE = normal(2, 3, 7, 6, seed=10)
+
 CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
     "rms_norm": (trained.rms_norm, lambda x, w: F.rms_norm(x, (COLUMNS,), w, 1e-6), (X, W)),
     "rms_norm without weight": (trained.rms_norm, lambda x: F.rms_norm(x, (COLUMNS,), None, 1e-6), (X,)),
@@ -41,6 +46,25 @@ CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
     "rope of queries": (lambda q: trained.rope(q, None, COS, SIN), lambda q: turned(q, None, COS, SIN), (Q,)),
     "linear_recurrence": (
         trained.linear_recurrence, recurrence, (normal(2, 16, 32, seed=8).sigmoid(), normal(2, 16, 32, seed=9)),
+    ),
+    "segment_reduce": (
+        lambda x: trained.segment_reduce(x, OFFSETS, "mean").nan_to_num(),
+        lambda x: torch.segment_reduce(x, "mean", offsets=OFFSETS, axis=0, unsafe=True).nan_to_num(), (X,),
+    ),
+    "embedding_bag": (
+        lambda x, s: trained.embedding_bag(x, INDICES, OFFSETS, s, "sum", False),
+        lambda x, s: F.embedding_bag(INDICES, x, OFFSETS, mode="sum", per_sample_weights=s),
+        (X, normal(6, seed=11)),
+    ),
+    "embedding_bag of the largest": (
+        lambda x: trained.embedding_bag(x, INDICES[:5], OFFSETS, None, "max"),
+        lambda x: F.embedding_bag(INDICES[:5], x, OFFSETS, mode="max", include_last_offset=True), (X,),
+    ),
+    "max_pool": (
+        lambda x: trained.max_pool(x, WINDOW), lambda x: F.max_pool2d(x, (3, 2), (2, 1), (1, 0)), (IMAGE,),
+    ),
+    "average_pool": (
+        lambda x: trained.average_pool(x, WINDOW), lambda x: F.avg_pool2d(x, (3, 2), (2, 1), (1, 0)), (IMAGE,),
     ),
     **{
         f"cross_entropy, {reduction}": (
