@@ -222,6 +222,68 @@ def _rows(x: torch.Tensor) -> tuple[int, ...]:
     return (x.shape[-1],)
 
 
+def _fused_adamw(case: Case) -> Call:
+    """torch's fused AdamW on copies of the first call's tensors, in place: other numbers after it, as many."""
+    kept: dict[str, Any] = {}
+
+    def call(
+        p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, master: Any, sizes: tuple[int, ...],
+        lr: float, step: int, betas: tuple[float, float], eps: float, decay: float, scale: Any,
+    ) -> Any:  # fmt: skip
+        if not kept:
+            kept["flat"] = [p.clone(), m.clone(), v.clone()]
+            kept["parts"] = [list(torch.split(t, list(sizes))) for t in kept["flat"]]
+            kept["steps"] = [torch.tensor(float(step), device=p.device) for _ in sizes]
+        own_p, own_m, own_v = kept["parts"]
+        torch._fused_adamw_(
+            own_p, list(torch.split(g, list(sizes))), own_m, own_v, [], kept["steps"], lr=lr,
+            beta1=betas[0], beta2=betas[1], weight_decay=decay, eps=eps, amsgrad=False, maximize=False,
+            grad_scale=scale,
+        )  # fmt: skip
+        return tuple(kept["flat"])
+
+    return call
+
+
+BAG_MODES = {"sum": 0, "mean": 1, "max": 2}
+
+
+def _bag_backward(case: Case) -> Call:
+    """torch's, of what its forward keeps, which is run once."""
+    kept: dict[str, Any] = {}
+
+    def call(dy: Any, table: Any, indices: Any, offsets: Any, weights: Any, places: Any, mode: str) -> Any:
+        number = BAG_MODES[mode]
+        if not kept:
+            kept["forward"] = aten._embedding_bag(table, indices, offsets, False, number, False, weights, True, -1)
+        _, bags, sizes, largest = kept["forward"]
+        return aten._embedding_bag_backward(
+            dy, indices, offsets, bags, sizes, largest, len(table), False, number, False, weights, -1
+        )
+
+    return call
+
+
+def _max_pool_backward(case: Case) -> Call:
+    """torch's, by its own indices of eight bytes, which are made once."""
+    kept: dict[str, Any] = {}
+
+    def call(dy: torch.Tensor, places: torch.Tensor, shape: tuple[int, ...], window: Any) -> Any:
+        if not kept:
+            column = torch.arange(dy.shape[3], device=dy.device) * window.strides[1] - window.padding[1]
+            row = torch.arange(dy.shape[2], device=dy.device)[:, None] * window.strides[0] - window.padding[0]
+            row = row + places // window.size[1] * window.dilation[0]
+            column = column + places % window.size[1] * window.dilation[1]
+            kept["indices"] = row * shape[3] + column
+            last = torch.channels_last if not dy.is_contiguous() else torch.contiguous_format
+            kept["x"] = torch.empty(shape, dtype=dy.dtype, device=dy.device, memory_format=last)
+        return aten.max_pool2d_with_indices_backward(
+            dy, kept["x"], window.size, window.strides, window.padding, window.dilation, window.ceil, kept["indices"]
+        )
+
+    return call
+
+
 def _fla_conv(function: Any, x: Any, w: Any, b: Any, act: str | None, *_: Any) -> Any:
     """fla's takes [B, T, C]."""
     return function(x.transpose(1, 2), w, b, activation=act)[0].transpose(1, 2)
@@ -388,6 +450,40 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
         "mamba_ssm": of("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn", _mamba),
     },
     "selective_scan_backward": {"mamba_ssm": _mamba_backward},
+    "adamw_many": {
+        "torch._fused_adamw_": only(
+            lambda c: c.dtype == "f32" and not c.get("master"), "moments in the parameters' dtype only", _fused_adamw
+        ),
+    },
+    "group_norm_silu": {
+        "liger (no activation)": only(
+            lambda c: not c.get("last") and c.get("weight", True), "contiguous, with weight and bias",
+            of(f"{LIGER}.group_norm", "group_norm_forward",
+               lambda f, x, g, w, b, e, _: F.silu(f(x, x.shape[1], g, w, b, e)[0])),
+        ),
+        "flag_gems (no activation)": only(
+            lambda c: not c.get("last"), "contiguous",
+            of("flag_gems", "group_norm", lambda f, x, g, w, b, e, _: F.silu(
+                f(x, w, b, x.shape[0], x.shape[1], x[0, 0].numel(), g, e)[0])),
+        ),
+    },
+    "segment_reduce": {
+        "torch.segment_reduce": always(
+            lambda x, offsets, mode: torch.segment_reduce(x, mode, offsets=offsets, axis=0, unsafe=True)
+        ),
+    },
+    "embedding_bag_backward": {
+        "aten._embedding_bag_backward": only(
+            lambda c: not c.get("weights"), "without the gradient of sample weights", _bag_backward
+        ),
+    },
+    "top_k_top_p_sample": {
+        "flashinfer (its own random numbers)": only(
+            lambda c: bool(c.get("k") and c.get("p")) and not c.get("t") and c.dtype == "f32", "k and p, f32",
+            of("flashinfer.sampling", "top_k_top_p_sampling_from_logits", lambda f, x, u, k, p, t: f(x, k, p)),
+        ),
+    },
+    "max_pool_backward": {"aten.max_pool2d_with_indices_backward": _max_pool_backward},
     "depthwise_conv": {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
     },

@@ -20,9 +20,12 @@ from kernels.ops.norm import layer_norm as layer
 from kernels.ops.norm import rms_norm as rms
 from kernels.ops.norm.layer_norm_backward import layer_norm_backward
 from kernels.ops.norm.rms_norm_backward import rms_norm_backward
+from kernels.ops.pool import pool
 from kernels.ops.scan import causal_conv1d as causal
 from kernels.ops.scan import linear_recurrence as recurrence
 from kernels.ops.scan import selective_scan as selective
+from kernels.ops.scatter import embedding_bag as bags
+from kernels.ops.scatter import segment_reduce as segments
 from kernels.ops.softmax import cross_entropy as losses
 from kernels.ops.softmax import softmax as shares
 from kernels.ops.softmax.cross_entropy_backward import scale_gradient
@@ -293,3 +296,95 @@ class _CrossEntropy(Function):
         if gradient is None:
             raise RuntimeError("the gradient that cross_entropy kept is used up: a second backward needs a new forward")
         return scale_gradient(gradient, dloss), None, None, None, None
+
+
+def segment_reduce(values: Tensor, offsets: Tensor, mode: str) -> Tensor:
+    """Sum, mean or max of segments; its backward of "max" reads values and results."""
+    if not _asked(values):
+        return segments.segment_reduce(values, offsets, mode)
+    return _SegmentReduce.apply(values, offsets, mode)  # type: ignore[no-any-return]
+
+
+class _SegmentReduce(Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, offsets: Tensor, mode: str) -> Tensor:
+        y = segments.segment_reduce(values, offsets, mode)
+        ctx.mode = mode
+        ctx.save_for_backward(values, y, offsets)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        values, y, offsets = ctx.saved_tensors
+        return segments.segment_reduce_backward(dy, values, y, offsets, ctx.mode), None, None
+
+
+def embedding_bag(
+    table: Tensor, indices: Tensor, offsets: Tensor, sample_weights: Tensor | None = None, mode: str = "sum",
+    include_last_offset: bool = True,
+) -> Tensor:  # fmt: skip
+    """Sum, mean or max of the rows of bags; the table's gradient is a whole tensor."""
+    if not _asked(table, sample_weights):
+        return bags.embedding_bag(table, indices, offsets, sample_weights, mode, include_last_offset)
+    offsets = offsets if include_last_offset else bags.with_end(offsets, indices)
+    return _EmbeddingBag.apply(table, indices, offsets, sample_weights, mode)  # type: ignore[no-any-return]
+
+
+class _EmbeddingBag(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, table: Tensor, indices: Tensor, offsets: Tensor, sample_weights: Tensor | None, mode: str
+    ) -> Tensor:
+        places = None
+        if mode == "max":
+            y, places = bags.embedding_bag_with_places(table, indices, offsets)
+        else:
+            y = bags.embedding_bag(table, indices, offsets, sample_weights, mode)
+        ctx.mode = mode
+        ctx.save_for_backward(table, indices, offsets, sample_weights, places)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        table, indices, offsets, sample_weights, places = ctx.saved_tensors
+        made = bags.embedding_bag_backward(dy, table, indices, offsets, sample_weights, places, ctx.mode)
+        return made[0], None, None, made[1] if len(made) > 1 else None, None
+
+
+def max_pool(x: Tensor, window: pool.Window) -> Tensor:
+    """The largest number of each window; its backward reads a byte a result."""
+    return _MaxPool.apply(x, window) if _asked(x) else pool.max_pool(x, window)
+
+
+class _MaxPool(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, window: pool.Window) -> Tensor:
+        y, places = pool.max_pool_with_places(x, window)
+        ctx.shape, ctx.window = x.shape, window
+        ctx.save_for_backward(places)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        (places,) = ctx.saved_tensors
+        return pool.max_pool_backward(dy, places, ctx.shape, ctx.window), None
+
+
+def average_pool(x: Tensor, window: pool.Window) -> Tensor:
+    """The mean of each window; nothing is kept for its backward."""
+    return _AveragePool.apply(x, window) if _asked(x) else pool.average_pool(x, window)
+
+
+class _AveragePool(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, window: pool.Window) -> Tensor:
+        ctx.shape, ctx.window = x.shape, window
+        return pool.average_pool(x, window)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        return pool.average_pool_backward(dy, ctx.shape, ctx.window), None

@@ -28,6 +28,14 @@ GRADIENTS = (
     "h = (x - x.mean(-1, keepdim=True)) * r\n"
     "dx = (d - d.mean(-1, keepdim=True) - h * (d * h).mean(-1, keepdim=True)) * r\nreturn dx, {sums}\n"
 )
+PLANES = "x: bf16[2, 64, 16, 16]\ng: bf16[64]\nb: bf16[64]\n"
+STORED = "x: bf16[2, 64, 16, 16]\nm: f32[64]\nv: f32[64]\ng: f32[64]\nb: f32[64]\nr: bf16[2, 64, 16, 16]\n"
+BAGS = "t: f32[64, 16]\ni: i64[100].below(64)\no: i64[9].offsets(100)\n"
+CODED = (
+    "x: bf16[16, 512]\nr: bf16[16, 512]\nw: bf16[512]\ns = x + r\ny = F.rms_norm(s, (512,), w, 1e-6).float()\n"
+    "a = y.abs().amax({dim}, keepdim=True).clamp(min={least}) / 448.0\n"
+    "q = (y / a).clamp(-448.0, {top}).to(f8e4m3)\nreturn {results}\n"
+)
 IMAGE = "x: f32[2, 4, 8, 8]\nw: f32[4, 1, 3, 3]\nb: f32[4]\n"
 SPREAD = "v = x.pow(2).mean(1, keepdim=True)\n"
 
@@ -103,6 +111,19 @@ def test_the_other_measured_regions_have_none(region: str) -> None:
         (EDGES + "return torch.zeros(5, 8).index_add(0, t, x[s] * w[:, None])\n", "scatter_add"),
         (EDGES + "return torch.zeros(5, 8).scatter_add(0, t[:, None].expand(-1, 8), x[s])\n", "scatter_add"),
         (GRADIENTS.format(c=0, sums="dy.sum(0), (h * dy).sum(0)"), "layer_norm_backward"),
+        (PLANES + "return F.silu(F.group_norm(x, 32, g, b))\n", "group_norm_silu"),
+        ("x: f32[2, 64, 30]\nreturn F.gelu(F.group_norm(x, 8), approximate='tanh')\n", "group_norm_silu"),
+        ("x: f16[2, 64, 8, 8].channels_last\nreturn F.group_norm(x, 8, eps=1e-6)\n", "group_norm_silu"),
+        (STORED + "return F.relu(F.batch_norm(x, m, v, g, b, False, 0.1, 1e-5) + r)\n", "batch_norm_activation"),
+        (STORED + "return F.relu(r + F.batch_norm(x, m, v, g, b))\n", "batch_norm_activation"),
+        (STORED + "return F.silu(F.batch_norm(x, m, v))\n", "batch_norm_activation"),
+        (CODED.format(dim=-1, least=1e-12, top=448.0, results="q, a, s"), "norm_quantise"),
+        (CODED.format(dim=-1, least=1e-12, top=448.0, results="s, a, q"), "norm_quantise"),
+        ("x: f16[8, 64]\nw: f16[64]\nb: f16[64]\nc: f32[1]\ny = F.layer_norm(x, (64,), w, b)\n"
+         "return (y / c).clamp(-448.0, 448.0).to(f8e4m3)\n", "norm_quantise"),
+        (BAGS + "return F.embedding_bag(i, t, o)\n", "embedding_bag"),
+        (BAGS + "return F.embedding_bag(i, t, o, mode='max', include_last_offset=True)\n", "embedding_bag"),
+        (BAGS + "w: f32[100]\nreturn F.embedding_bag(i, t, o, mode='sum', per_sample_weights=w)\n", "embedding_bag"),
     ],
 )  # fmt: skip
 def test_other_ways_to_write_it(text: str, kernel: str) -> None:
@@ -171,6 +192,15 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         GRADIENTS.format(c=0, sums="d.sum(0), (h * dy).sum(0)"),  # the weighted gradient's sum
         EDGES + "return torch.ones(5, 8).index_add(0, t, x[s])\n",
         EDGES + "return torch.zeros(5, 32).index_add(1, t, x[s].T[:5])\n",
+        PLANES + "return F.tanh(F.group_norm(x, 32, g, b))\n",
+        PLANES + "y = F.group_norm(x, 32, g, b)\nreturn y, F.silu(y)\n",  # the norm is wanted too
+        STORED + "return F.relu(torch.add(F.batch_norm(x, m, v, g, b), r, alpha=2))\n",
+        STORED + "return F.relu(F.batch_norm(x, m, v, g, b) + r[:1])\n",  # a residual that is spread
+        STORED + "return F.relu(F.batch_norm(x, None, None, g, b, True))\n",  # the batch's own statistics
+        CODED.format(dim=0, least=1e-12, top=448.0, results="q, a, s"),  # scales of columns
+        CODED.format(dim=-1, least=0.1, top=448.0, results="q, a, s"),  # small rows are scaled otherwise
+        CODED.format(dim=-1, least=1e-12, top=240.0, results="q, a, s"),  # another type's range
+        CODED.format(dim=-1, least=1e-12, top=448.0, results="q, a, s, y"),
     ],
 )  # fmt: skip
 def test_what_only_looks_alike_is_none(text: str) -> None:
@@ -200,6 +230,10 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
         ("v: f32[64, 8]\noff: i64[5]\nn = off[1:] - off[:-1]\n"
          "seg = torch.repeat_interleave(torch.arange(4), n, output_size=64)\n"
          "return torch.zeros(4, 8).index_add(0, seg, v) / n[:, None]\n", "not said to run from 0"),
+        (BAGS.replace(".offsets", ".below") + "return F.embedding_bag(i, t, o)\n", "not said to run from 0"),
+        (BAGS.replace(".below(64)", "") + "return F.embedding_bag(i, t, o)\n", "not counted from 0"),
+        ("x: f64[2, 64, 30]\nreturn F.silu(F.group_norm(x, 8))\n", "operands of f64"),
+        (STORED.replace("m: f32", "m: f64") + "return F.batch_norm(x, m, v, g, b)\n", "vectors of f64"),
     ],
 )  # fmt: skip
 def test_what_a_kernel_does_not_take_is_said(text: str, reason: str) -> None:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from kernels.ops import trained
 from kernels.ops.attention.flash_attention import reference as attention
 from kernels.ops.elementwise.rope import reference as turned
+from kernels.ops.pool.pool import Window
 from kernels.ops.scan.causal_conv1d import reference as convolution
 from kernels.ops.scan.linear_recurrence import reference as recurrence
 
@@ -29,6 +30,10 @@ COS, SIN = normal(8, 16, seed=1), normal(8, 16, seed=2)
 TARGET = torch.tensor([3, -100, 129, 0, 77])
 X, W, B = normal(ROWS, COLUMNS), normal(COLUMNS, seed=3), normal(COLUMNS, seed=4)
 Q, K = normal(2, 3, 8, 16, seed=5), normal(2, 2, 8, 16, seed=6)
+
+OFFSETS, INDICES = torch.tensor([0, 2, 2, 5]), torch.tensor([4, 1, 1, 0, 4, 2])
+WINDOW = Window((3, 2), (2, 1), (1, 0))
+IMAGE = normal(2, 3, 7, 6, seed=10)
 
 HEADS = (normal(1, 4, 20, 16, seed=14), normal(1, 4, 20, 16, seed=15), normal(1, 4, 20, 16, seed=16))
 
@@ -62,6 +67,25 @@ CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
         lambda x, w, b, s: trained.causal_conv1d(x, w, b, None, s, True),
         lambda x, w, b, s: convolution(x, w, b, None, s, True),
         (normal(2, 5, 20, seed=10), normal(5, 3, seed=11), normal(5, seed=12), normal(2, 5, 2, seed=13)),
+    ),
+    "segment_reduce": (
+        lambda x: trained.segment_reduce(x, OFFSETS, "mean").nan_to_num(),
+        lambda x: torch.segment_reduce(x, "mean", offsets=OFFSETS, axis=0, unsafe=True).nan_to_num(), (X,),
+    ),
+    "embedding_bag": (
+        lambda x, s: trained.embedding_bag(x, INDICES, OFFSETS, s, "sum", False),
+        lambda x, s: F.embedding_bag(INDICES, x, OFFSETS, mode="sum", per_sample_weights=s),
+        (X, normal(6, seed=11)),
+    ),
+    "embedding_bag of the largest": (
+        lambda x: trained.embedding_bag(x, INDICES[:5], OFFSETS, None, "max"),
+        lambda x: F.embedding_bag(INDICES[:5], x, OFFSETS, mode="max", include_last_offset=True), (X,),
+    ),
+    "max_pool": (
+        lambda x: trained.max_pool(x, WINDOW), lambda x: F.max_pool2d(x, (3, 2), (2, 1), (1, 0)), (IMAGE,),
+    ),
+    "average_pool": (
+        lambda x: trained.average_pool(x, WINDOW), lambda x: F.avg_pool2d(x, (3, 2), (2, 1), (1, 0)), (IMAGE,),
     ),
     **{
         f"cross_entropy, {reduction}": (
