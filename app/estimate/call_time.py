@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from app.estimate.eager_time import alone_us, attention_calls, attention_factor, call_us, operation_times
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
+from app.estimate.layout_copies import layout_copies_us
 from app.estimate.rates import BACKWARD, FITTED, Rates, reach, share_of
 from profiler.hardware import Device
 from profiler.region import op_kinds
@@ -40,20 +41,21 @@ def library_us(
     """
     inside = part is None or any(o.kind == op_kinds.ATTENTION and o.name in part for o in shape.cost.operations)
     factor = attention_factor(shape, device, rates) if inside else 1.0
+    copies = layout_copies_us(shape, device, call, rates, part)
     if part is not None:
         left, calls = _left_us(shape, device, rates, part)
-        return call_us(rates) + left + calls * factor * part_us(shape, device, call, rates, part, density)
+        return call_us(rates) + copies + left + calls * factor * part_us(shape, device, call, rates, part, density)
     computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops)
     operations = shape.operations
     start = (1 + joins(call, widest(operations), device)) * rates.times.fused_kernel
     drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
     if shape.halves is None:
         moved = _moved_us(call, operations, shape.cost.ideal.bytes_moved, device, rates)
-        return call_us(rates) + start + factor * max(drawn, math.hypot(moved, computed))
+        return call_us(rates) + copies + start + factor * max(drawn, math.hypot(moved, computed))
     forward, backward = shape.halves
     moved = _moved_us(call, operations, forward, device, rates)
     moved += _moved_us(call + BACKWARD, operations, backward, device, rates)
-    return call_us(rates) + 2 * start + factor * max(drawn, math.hypot(moved, computed))
+    return call_us(rates) + copies + 2 * start + factor * max(drawn, math.hypot(moved, computed))
 
 
 def _left_us(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[str]) -> tuple[float, float]:
@@ -141,19 +143,20 @@ def own_us(
     """
     if part is not None:
         return library_us(shape, device, candidate, rates, part, density)
+    base = call_us(rates) + layout_copies_us(shape, device, candidate, rates)
     if shape.halves is not None:
         if candidate in ONE_PASS:
             moved = _moved_us(ONE_PASS[candidate], shape.operations, shape.cost.ideal.bytes_moved, device, rates)
-            return call_us(rates) + rates.times.fused_kernel + moved
+            return base + rates.times.fused_kernel + moved
         forward, backward = shape.halves
         moved = _moved_us(candidate, shape.operations, forward, device, rates)
         moved += _moved_us(candidate + OWN_BACKWARD, shape.operations, backward, device, rates)
-        return call_us(rates) + 2 * rates.times.fused_kernel + moved
+        return base + 2 * rates.times.fused_kernel + moved
     moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
     computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
     computed += idle_us(shape.between, device, rates)
     starts = 1 + joins(candidate, widest(shape.operations), device)
-    return call_us(rates) + starts * rates.times.fused_kernel + math.hypot(moved, computed)
+    return base + starts * rates.times.fused_kernel + math.hypot(moved, computed)
 
 
 ONE_PASS = {"triton:cross_entropy": "triton:cross_entropy_with_gradient"}
