@@ -164,8 +164,7 @@ def _scale(option: Option, factor: float) -> Option:
     time = option.alternative.time_us
     if time is None or factor == 1.0:
         return option
-    scaled = Range(time.low * factor, time.mid * factor, time.high * factor)
-    return replace(option, alternative=replace(option.alternative, time_us=scaled))
+    return replace(option, alternative=replace(option.alternative, time_us=time.times(factor)))
 
 
 def _keep(facts: RegionFacts, current: Range | None, eager: Prediction | None) -> Option:

@@ -278,6 +278,26 @@ def site_operation(name: str, site: CallSite) -> Operation | None:
     return Operation(base, target, base, kind, (), reads, writes, flops, 0, axes)
 
 
+def attention_item(heads: int, queries: int, keys: int, depth: int, dtype: str) -> Item | None:
+    """One forward call of scaled_dot_product_attention without a mask. heads: of all of the batch."""
+    sizes = ((1, heads, queries, depth), (1, heads, keys, depth), (1, heads, keys, depth), (1, heads, queries, depth))
+    query, key, value, result = (_dense(shape, dtype, number) for number, shape in enumerate(sizes))
+    target = "tritonworthy.attention.default"
+    flops = 4 * heads * queries * keys * depth
+    return operation_item(
+        Operation("attention", target, "attention", op_kinds.ATTENTION, (), (query, key, value), (result,), flops, 0)
+    )
+
+
+def _dense(shape: tuple[int, ...], dtype: str, storage: int) -> Tensor:
+    """One whose elements lie in the order of its axes."""
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= size
+    return Tensor(shape, tuple(reversed(stride)), dtype, storage, step * ITEMSIZE.get(dtype, 4))
+
+
 EAGER_NAMES: Mapping[str, str] = {"bias_addmm": "addmm", "mm_dtype": "mm", "bmm_dtype": "bmm"}
 """Names under which Inductor calls what eager calls otherwise."""
 BACKWARD_OF_ATTENTION = 2.5
