@@ -236,6 +236,21 @@ def _normalised(operation: Operation, name: str) -> dict[str, float]:
     }  # fmt: skip
 
 
+def _by_element(operation: Operation, name: str) -> dict[str, float]:
+    """Whether an operand lies in another order than the largest, and how far apart its neighbours along the last axis
+    of the result are: each element is then a read of its own.
+
+    bf16 [4, 71, 1024, 1024] plus [71, 1024, 1024] with the first axis innermost: 7.7 ms, in order 0.6 (H100).
+    """
+    source = max(operation.reads, key=lambda t: t.elements)
+    others = [t for t in operation.reads if t is not source and t.elements > 1]
+    steps = [t.stride[-1] for t in others if t.shape and t.shape[-1] > 1]
+    return {
+        "operand in another order": float(any(_permuted(t) != _permuted(source) for t in others)),
+        "operand's step": log2(max((abs(s) for s in steps), default=1)),
+    }  # fmt: skip
+
+
 MORE: Mapping[str, Callable[[Operation, str], dict[str, float]]] = {
     op_kinds.GEMM: _gemm,
     op_kinds.CONVOLUTION: _convolution,
@@ -243,6 +258,7 @@ MORE: Mapping[str, Callable[[Operation, str], dict[str, float]]] = {
     op_kinds.GATHER: _indexed,
     op_kinds.SCATTER: _indexed,
     op_kinds.NORMALISATION: _normalised,
+    op_kinds.POINTWISE: _by_element,
 }
 """What is told besides of the kinds whose times need more than sizes."""
 
