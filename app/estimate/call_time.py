@@ -24,7 +24,7 @@ from app.estimate.eager_time import (
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
 from app.estimate.layout_copies import layout_copies_us
-from app.estimate.rates import BACKWARD, FITTED, Rates, reach, share_of
+from app.estimate.rates import BACKWARD, FITTED, SIXTEEN_BIT, Rates, reach, share_of
 from profiler.hardware import Device
 from profiler.region import op_kinds
 
@@ -40,6 +40,8 @@ FLEX_OVER_RATES = 2.8
 the corpus's fit third. A seventh, long and in bf16, takes 0.93, and 4 records of the Archive's half that may be tuned
 on 0.94."""
 LONG_QUERIES = 1024
+LENGTHS_OF_HEADS = frozenset({64, 128})
+"""In the tables of attention kernels, whose rows have 1,024 and more queries in bf16."""
 SPLIT = ("quack", "triton")
 """Calls whose kernels give a row to several processors where there are few rows."""
 
@@ -60,7 +62,7 @@ def library_us(
     factor = attention_factor(shape, device, rates) if inside else 1.0
     if factor == 1.0:
         factor = by_hand_factor(shape, device, rates, part)
-    if call.startswith(FLEX) and rates.atlas and _beyond_tables(shape, part):
+    if call.startswith(FLEX) and rates.atlas and _weak_for_flex(shape, part):
         factor *= FLEX_OVER_RATES
     copies = layout_copies_us(shape, device, call, rates, part)
     if part is not None:
@@ -81,14 +83,15 @@ def library_us(
 
 def by_hand_factor(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[str] | None = None) -> float:
     """As `attention_factor`, of attention that is written by hand: what the atlas says of one forward call of SDPA of
-    its sizes and dtype, without a mask, over what the rates say; 1 where no attention is written by hand.
+    its sizes and dtype, without a mask, over what the rates say; 1 where no attention is written by hand, and where the
+    tables that the rates are fitted on have its like: long rows of 64 or 128 in 16 bits.
 
-    The rates are fitted on long rows in 16 bits: of the corpus's fit third calls for short ones, and in f32, took 1.5
-    to 3.2 times as long as they say, SDPA's and FlexAttention's alike.
+    Of the corpus's fit third calls for others took 1.5 to 3.2 times as long as the rates say, SDPA's and
+    FlexAttention's alike.
     """
     basis = basis_of(device, rates.scaled) if rates.atlas else None
     products = _products(shape, part)
-    if basis is None or products is None:
+    if basis is None or products is None or not _beyond_tables(products[0]):
         return 1.0
     scores, _ = products
     item = attention_item(scores.batch, scores.m, scores.n, scores.k, scores.dtype)
@@ -103,14 +106,19 @@ def by_hand_factor(shape: ShapeFacts, device: Device, rates: Rates, part: frozen
     return float((between(price, 0.5) / said) ** sureness(price.deviation))
 
 
-def _beyond_tables(shape: ShapeFacts, part: frozenset[str] | None) -> bool:
+def _beyond_tables(scores: OperationFacts) -> bool:
+    """Of the product of queries with keys: sizes and dtypes that the kernels' tables have nothing like."""
+    return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or scores.k not in LENGTHS_OF_HEADS
+
+
+def _weak_for_flex(shape: ShapeFacts, part: frozenset[str] | None) -> bool:
     """Attention by hand with few queries, in f32, or with biases from a table."""
     products = _products(shape, part)
     if products is None:
         return False
     scores, _ = products
     looked_up = any(o.kind == op_kinds.GATHER for o in shape.operations if part is None or o.name in part)
-    return scores.m < LONG_QUERIES or scores.dtype == "f32" or looked_up
+    return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or looked_up
 
 
 def _products(shape: ShapeFacts, part: frozenset[str] | None) -> tuple[OperationFacts, OperationFacts] | None:

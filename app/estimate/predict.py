@@ -14,7 +14,18 @@ from dataclasses import dataclass, replace
 from app.atlas.interpolation import EIGHTY
 from app.atlas.price import CALL_US
 from app.atlas.shipped import basis_of
-from app.estimate.call_time import FLEX, SDPA, STRIDED, WITH_CAP, idle_us, least_bytes, library_us, own_us, part_us
+from app.estimate.call_time import (
+    FLEX,
+    SDPA,
+    STRIDED,
+    WITH_CAP,
+    by_hand_factor,
+    idle_us,
+    least_bytes,
+    library_us,
+    own_us,
+    part_us,
+)
 from app.estimate.eager_time import (
     MOSTLY_KNOWN,
     call_us,
@@ -314,7 +325,7 @@ def compiled_us(
     kernels = [k for k in cost.kernels if not sdpa.issuperset(k.operations)]
     total = call_us(rates) + kernels_us(shape, kernels, device, fused, rates, start)
     if len(kernels) < len(cost.kernels):
-        return total + part_us(shape, device, SDPA, rates, sdpa)
+        return total + by_hand_factor(shape, device, rates, sdpa) * part_us(shape, device, SDPA, rates, sdpa)
     return min(total, _epilogues_us(shape, device, fused, rates)) if mode == "max-autotune" else total
 
 
