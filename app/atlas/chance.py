@@ -17,8 +17,8 @@ DEVIATION = 0.25
 others of its atlas: 157 of an H200 are off by a deviation of 0.34 and 162 of an H100 by 0.36; 68 % and 69 % were inside
 the 80 % interval without it, and 82 % and 80 % are with it."""
 SELDOM, SLOW = 0.1, 2.2
-"""Of these kernels 9 % and 10 % took more than 1.6 times what the others say, 2.05 and 2.32 times in the geometric mean;
-of kernels of the same sizes that write over nothing 4 %."""
+"""Of these kernels 9 % and 10 % took more than 1.6 times what the others say, 2.05 and 2.32 times in the geometric
+mean; of kernels of the same sizes that write over nothing 4 %."""
 TAIL = 1.0 + SELDOM * (SLOW - 1.0)
 SHORTEST, LONGEST = 8, 128
 """Elements of a row. Of shorter rows every configuration is about as fast, and of longer ones there are few: recorded

@@ -96,7 +96,7 @@ def by_hand_factor(shape: ShapeFacts, device: Device, rates: Rates, part: frozen
     scores, _ = products
     item = attention_item(scores.batch, scores.m, scores.n, scores.k, scores.dtype)
     price = None if item is None else basis.atlas.price(item, device)
-    if price is None:
+    if item is None or price is None:
         return 1.0
     moved = item.bytes_moved / (device.copy_rate * share_of(rates.calls, SDPA, 0.80))
     share = share_of(rates.flops, SDPA + heads(shape), 0.70)
@@ -122,7 +122,7 @@ def _weak_for_flex(shape: ShapeFacts, part: frozenset[str] | None) -> bool:
 
 
 def _products(shape: ShapeFacts, part: frozenset[str] | None) -> tuple[OperationFacts, OperationFacts] | None:
-    """The two products of attention by hand: of queries with keys, and of what the softmax makes of that with values."""
+    """The two products of attention by hand: queries with keys, and what the softmax makes of that with values."""
     forward = _forward(shape)
     inside = [o for o in shape.operations if o.name in forward and (part is None or o.name in part)]
     products = [o for o in inside if o.kind == op_kinds.GEMM]

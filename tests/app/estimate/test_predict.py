@@ -69,7 +69,7 @@ ADVICE = {
     "w4a16_prefill_m2048": {"compile"},
     "adam_step_manual": {"compile", "library"},
     "moe_router_softmax_topk": {"triton"},
-    # this project's kernel, which wins, is no fact here; eager and torch.compile call cuDNN, each alike without Inductor
+    # this project's kernel, which wins, is no fact here; eager and torch.compile call cuDNN, alike without Inductor
     "depthwise_conv2d_k3": {"compile", "triton", "skip"},
     "gemm_layernorm_epilogue": {"triton", "compile"},
     "tiny_hidden_fused_mlp": {"triton", "compile"},
