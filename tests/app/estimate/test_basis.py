@@ -144,7 +144,8 @@ def test_inductors_own_kernels_are_told_with_their_measured_like(kind: str) -> N
     assert (part.name, part.launches) == (measured["name"], 2)
     assert part.nearest is not None and part.correlation > 0.999
     assert part.nearest.time_us == pytest.approx(measured["times_us"][0] - events_us, rel=0.01)
-    assert part.time_us == pytest.approx(2 * part.nearest.time_us, rel=0.3)
+    # within half: kernels that are alike by their numbers differ, and the price lies between them
+    assert part.time_us == pytest.approx(2 * part.nearest.time_us, rel=0.5)
 
 
 def template() -> OracleKernel:
