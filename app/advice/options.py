@@ -166,8 +166,7 @@ def _scale(option: Option, factor: float) -> Option:
     time = option.alternative.time_us
     if time is None or factor == 1.0:
         return option
-    scaled = Range(time.low * factor, time.mid * factor, time.high * factor)
-    return replace(option, alternative=replace(option.alternative, time_us=scaled))
+    return replace(option, alternative=replace(option.alternative, time_us=time.times(factor)))
 
 
 def _keep(facts: RegionFacts, current: Range | None, eager: Prediction | None) -> Option:
@@ -209,9 +208,17 @@ BACKWARD = (
 
 
 def only_backward_left(facts: RegionFacts, part: frozenset[str]) -> bool:
-    """What a call leaves of a region with gradients is its own backward, which the library brings along."""
+    """What a call leaves of a region with gradients is its own backward, which the library brings along.
+
+    What has a line of the text is forward: a conversion or a product in front of a softmax stays eager next to it.
+    """
     shape = facts.heaviest
-    return shape is not None and all(o.target.endswith(BACKWARD) for o in shape.operations if o.name not in part)
+    if shape is None:
+        return False
+    launched = shape.launched.operations if shape.launched is not None else ()
+    written = {o.name for o in launched if o.line and o.kind not in (op_kinds.VIEW, op_kinds.CONSTANT)}
+    left = [o for o in shape.operations if o.name not in part]
+    return all(o.target.endswith(BACKWARD) and o.name not in written for o in left)
 
 
 def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
