@@ -18,7 +18,8 @@ from profiler.hardware import DEFAULT_DEVICE, DEVICES, Properties, device_by_pro
      ("NVIDIA B300 SXM6 AC", "NVIDIA B300"), ("NVIDIA GB300", "NVIDIA B300"),
      ("NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 5090"), ("NVIDIA GeForce RTX 5090 Laptop GPU", None),
      ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition"),
-     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition"),
+     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+      "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"),
      ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
      ("NVIDIA GB10", "NVIDIA GB10"), ("AMD Instinct MI325X", "AMD Instinct MI325X"),
      ("AMD Instinct MI350X", "AMD Instinct MI350X"), ("AMD Instinct MI355X", "AMD Instinct MI355X"),
@@ -55,6 +56,31 @@ def test_narrower_numbers_are_never_slower_and_f4_is_where_it_is() -> None:
         assert device.matmul_rate("f4e2m1x2") >= device.matmul_rate("f8e4m3") >= device.matmul_rate("bf16")
     b300 = find_device("B300")
     assert b300 is not None and b300.matmul_rate("f4e2m1x2") == 13.5e15 and b300.matmul_rate("f8e5m2") == 4.5e15
+
+
+WORKSTATION = {"f32": 256, "tf32": 512, "bf16": 1024, "f8e4m3": 2048, "f4e2m1x2": 4096}
+CDNA4 = {"f32": 256, "bf16": 4096, "f8e4m3": 8192, "f4e2m1x2": 16384}
+PER_CLOCK = {
+    "NVIDIA GeForce RTX 5090": (2.407e9, {"f32": 256, "bf16": 512, "f8e4m3": 1024, "f4e2m1x2": 4096}),
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": (2.617e9, WORKSTATION),
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": (2.28e9, WORKSTATION),
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": (2.4934e9, WORKSTATION),
+    "NVIDIA GB10": (2.418e9, WORKSTATION),
+    "NVIDIA L40S": (2.52e9, {"f32": 256, "tf32": 512, "bf16": 1024, "f8e4m3": 2048}),
+    "AMD Instinct MI325X": (2.1e9, {"f32": 256, "tf32": 1024, "bf16": 2048, "f8e4m3": 4096}),
+    "AMD Instinct MI350X": (2.2e9, CDNA4),
+    "AMD Instinct MI355X": (2.4e9, CDNA4),
+}
+"""Highest clock in Hz, and FLOPs a clock of one processor by dtype, as the sources of the rows have them."""
+
+
+@pytest.mark.parametrize("name", PER_CLOCK)
+def test_a_rate_is_that_of_its_processors_and_clock_without_sparsity(name: str) -> None:
+    device = find_device(name)
+    assert device is not None
+    clock, per_clock = PER_CLOCK[name]
+    for dtype, flops in per_clock.items():
+        assert device.matmul_rate(dtype) == pytest.approx(device.processors * clock * flops, rel=0.015), dtype
 
 
 def test_measured_ceilings_come_before_the_datasheets() -> None:
@@ -109,5 +135,5 @@ def test_a_gpu_without_a_name_is_the_one_with_its_processors_warps_and_memory(na
 )  # fmt: skip
 def test_properties_that_are_of_no_device_of_the_table_name_none(other: Properties) -> None:
     # In order: nothing told, a warp of 32, a warp of 64, an MI300A, no memory told, then two that have the same: MI350X
-    # and MI355X, the two editions of the RTX PRO 6000.
+    # and MI355X, the editions of the RTX PRO 6000.
     assert device_by_properties(other) is None

@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 
 HERE = Path(__file__).parent
-TABLE, COMPARED = HERE / "liger.json", HERE / "compared.json"
+TABLES = {"Liger-Kernel": HERE / "liger.json", "TraceLens": HERE / "tracelens.json"}
+COMPARED = {"Liger-Kernel": HERE / "compared.json", "TraceLens": HERE / "tracelens_compared.json"}
+"""Source -> its rows, and what was predicted of them."""
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,11 +69,16 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     left_out: dict[str, int]
 
 
-def table() -> Table:
-    """The published rows that are shipped."""
-    return msgspec.json.decode(TABLE.read_bytes(), type=Table)
+def table(source: str) -> Table:
+    """The published rows of a source that are shipped."""
+    return msgspec.json.decode(TABLES[source].read_bytes(), type=Table)
 
 
-def comparison() -> Comparison:
-    """The shipped comparison."""
-    return msgspec.json.decode(COMPARED.read_bytes(), type=Comparison)
+def comparison(source: str) -> Comparison:
+    """A source's shipped comparison."""
+    return msgspec.json.decode(COMPARED[source].read_bytes(), type=Comparison)
+
+
+def comparisons() -> tuple[Comparison, ...]:
+    """Every source's, in the order of the table of sources."""
+    return tuple(comparison(source) for source in TABLES)
