@@ -76,6 +76,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "rope": "ops.elementwise.rope",
     "router": "ops.reduction.router",
     "rows": "ops.shared.rows",
+    "scaled_gemm": "ops.quantised.scaled_gemm",
     "scatter_add": "ops.scatter.scatter_add",
     "softmax": "ops.softmax.softmax",
     "softmax_axis": "ops.softmax.softmax_axis",

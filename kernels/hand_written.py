@@ -14,6 +14,7 @@ from kernels.libraries.launchers import Launcher
 from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.products import PRODUCTS
 from kernels.libraries.patterns.rows import ROWS
+from kernels.libraries.patterns.scaled_products import SCALED
 from kernels.libraries.patterns.tails import tail
 from kernels.ops.norm import layer_norm, rms_norm
 from kernels.ops.softmax import softmax
@@ -45,7 +46,7 @@ class Written:
 
 
 TRAINED = re.compile(r"from kernels\.\w+ import")
-LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS)
+LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS, *SCALED)
 
 
 def _rows(graph: Graph, item: Match) -> str:

@@ -179,6 +179,57 @@ def _rows(x: torch.Tensor) -> tuple[int, ...]:
     return (x.shape[-1],)
 
 
+def _scaled_mm(fast: bool) -> Builder:
+    """torch's on cuBLASLt, with a scale a matrix or a row; two of the same kind, which it asks for."""
+
+    def build(case: Case) -> Call:
+        if case.get("kind", "f8") != "f8" or case["scales"] == "block" or case["m"] % 16:
+            raise NotHereError("f8 with a scale a matrix or a row, rows in sixteens")
+
+        def call(a: Any, b: Any, scale_a: Any, scale_b: Any, *more: Any) -> torch.Tensor:
+            scale_b = scale_b if scale_b.dim() < 2 else scale_b.reshape(1, -1)
+            made: torch.Tensor = torch._scaled_mm(
+                a, b.T, scale_a, scale_b, out_dtype=case.torch_dtype, use_fast_accum=fast
+            )
+            return made
+
+        return call
+
+    return build
+
+
+def _scaled_mm_blocks(case: Case) -> Call:
+    """torch's on cuBLASLt by blocks: scales in its own layout, made once."""
+    if case["scales"] != "block":
+        raise NotHereError("scales of blocks only")
+    kinds = package("torch.nn.functional", "ScalingType")
+    scaled_mm = package("torch.nn.functional", "scaled_mm")
+    laid_out: dict[str, torch.Tensor] = {}
+
+    def call(a: Any, b: Any, scale_a: Any, scale_b: Any, *more: Any) -> Any:
+        if not laid_out:
+            laid_out["a"] = scale_a.T.contiguous().T
+            laid_out["b"] = F.pad(scale_b, (0, -scale_b.shape[1] % 4))[:, : scale_b.shape[1]].T
+        return scaled_mm(
+            a, b.T, laid_out["a"], kinds.BlockWise1x128, laid_out["b"], kinds.BlockWise128x128,
+            output_dtype=case.torch_dtype,
+        )  # fmt: skip
+
+    return call
+
+
+def _int_mm(case: Case) -> Call:
+    """torch's product in int32, and what scales it, compiled."""
+    if case.get("kind") != "int8" or case["m"] <= 16:
+        raise NotHereError("int8 and more than 16 rows only")
+
+    def call(a: Any, b: Any, scale_a: Any, scale_b: Any, *more: Any) -> torch.Tensor:
+        product = torch._int_mm(a, b.T)
+        return (product.float() * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)).to(case.torch_dtype)
+
+    return torch.compile(call, dynamic=False)
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -255,6 +306,10 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             lambda c: c.get("activation", "gelu") == "gelu_tanh" and not c.get("mask", "dtype"),
             "bias and tanh-GELU only", always(_addmm_activation),
         ),
+    },
+    "scaled_gemm": {
+        "_scaled_mm": _scaled_mm(fast=False), "_scaled_mm (fast sums)": _scaled_mm(fast=True),
+        "scaled_mm (blocks)": _scaled_mm_blocks, "_int_mm": _int_mm,
     },
     "gated_activation": {
         "liger": only(

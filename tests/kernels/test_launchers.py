@@ -28,6 +28,8 @@ GRADIENTS = (
     "h = (x - x.mean(-1, keepdim=True)) * r\n"
     "dx = (d - d.mean(-1, keepdim=True) - h * (d * h).mean(-1, keepdim=True)) * r\nreturn dx, {sums}\n"
 )
+NARROW = "a: f8e4m3[16, 256]\nb: f8e4m3[256, 256]\nsa: f32[16, 2]\nsb: f32[2, 2]\np: f32[16, 1]\nq: f32[256]\n"
+BLOCKS = "x = (a.float().view(16, 2, 128) * sa[..., None]).view(16, 256)\n"
 IMAGE = "x: f32[2, 4, 8, 8]\nw: f32[4, 1, 3, 3]\nb: f32[4]\n"
 SPREAD = "v = x.pow(2).mean(1, keepdim=True)\n"
 
@@ -103,6 +105,10 @@ def test_the_other_measured_regions_have_none(region: str) -> None:
         (EDGES + "return torch.zeros(5, 8).index_add(0, t, x[s] * w[:, None])\n", "scatter_add"),
         (EDGES + "return torch.zeros(5, 8).scatter_add(0, t[:, None].expand(-1, 8), x[s])\n", "scatter_add"),
         (GRADIENTS.format(c=0, sums="dy.sum(0), (h * dy).sum(0)"), "layer_norm_backward"),
+        (NARROW + "return ((a.float() * p) @ (b.float() * q[:, None]).t()).to(bf16)\n", "scaled_gemm"),
+        (NARROW + "return ((a.to(bf16) @ b.to(bf16)) * p * q).to(bf16)\n", "scaled_gemm"),
+        (NARROW + BLOCKS + "w = (b.float().view(2, 128, 2, 128) * sb[:, None, :, None]).view(256, 256)\n"
+         "return (x @ w.t()).to(bf16)\n", "scaled_gemm"),
     ],
 )  # fmt: skip
 def test_other_ways_to_write_it(text: str, kernel: str) -> None:
@@ -169,6 +175,10 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         LAYERS + "return torch.add(torch.relu(x @ w) @ v, x, alpha=2)\n",
         GRADIENTS.format(c=1, sums="dy.sum(0), (h * dy).sum(0)"),
         GRADIENTS.format(c=0, sums="d.sum(0), (h * dy).sum(0)"),  # the weighted gradient's sum
+        NARROW + "return (a.float() @ (b.float() * q[:, None])) * p\n",  # by rows of what is multiplied as it is
+        NARROW + "return (a.float() @ b.float()) * q\n",
+        NARROW + "r: f32[256, 2]\n" + BLOCKS + "w = (b.float().view(256, 2, 128) * r[..., None]).view(256, 256)\n"
+        "return (x @ w.t()).to(bf16)\n",  # a scale for 128 numbers of one row of b
         EDGES + "return torch.ones(5, 8).index_add(0, t, x[s])\n",
         EDGES + "return torch.zeros(5, 32).index_add(1, t, x[s].T[:5])\n",
     ],
@@ -194,6 +204,9 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
         (LAYERS + "return torch.relu(x.float() @ w.float()) @ v.float()\n", "bf16 in, f32 out"),
         (LAYERS + "return (torch.relu(x.float() @ w.float()) @ v.float()).to(bf16)\n", "a hidden layer in f32"),
         ("a: bf16[16, 64]\nc: bf16[32, 64]\nreturn (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n", "rounded to bf16"),
+        (NARROW.replace("p: f32", "p: bf16") + "return ((a.float() * p) @ (b.float() * q[:, None]).t()).to(bf16)\n",
+         "operands of bf16, f32"),
+        (NARROW.replace("f8e4m3", "f8e5m2") + "return (a.float() @ b.float()) * p * q\n", "numbers in f8e5m2"),
         ("x: f32[2, 4, 20, 20]\nw: f32[4, 1, 9, 9]\nreturn F.conv2d(x, w, groups=4)\n", "filters up to 7"),
         (EDGES.replace("s: i64[32].below(16)", "s: i64[32]") + "return torch.zeros(5, 8).index_add(0, t, x[s])\n",
          "counted from 0"),

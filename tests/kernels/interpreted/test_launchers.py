@@ -17,11 +17,21 @@ SCORES = "x: bf16[9, 40]\nt: i64[9].below(40)\n"
 CODES = "a: f32[6, 16]\nc: f32[20, 16]\n"
 EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(8)\nw: f32[32]\n"
 PRODUCT = "x: f16[8, 16]\nw: f16[16, 64]\ng: f16[64]\nb: f16[64]\n"
+NARROW = "a: f8e4m3[20, 256]\nb: f8e4m3[24, 256]\n"
 LAYERS = "x: f16[20, 16]\nw: f16[16, 24]\nb: f16[24]\nv: f16[24, 16]\nc: f16[16]\n"
 SPREAD = "v = x.float().pow(2).mean(1, keepdim=True)\n"
 
 # Products are of f16 or f32: the interpreter's of bf16 are wrong.
 REGIONS = (
+    ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24, 1]\n"
+     "return ((a.to(f32) * p) @ (b.to(f32) * q).t()).to(bf16)\n"),
+    ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24]\nreturn (a.float() @ b.float().t()) * q * p\n"),
+    ("scaled_gemm", NARROW + "p: f32[()]\nq: f32[()]\nreturn ((a.float() @ b.float().t()) * q * p).to(f16)\n"),
+    ("scaled_gemm", "a: f8e4m3[20, 256]\nb: f8e4m3[256, 256]\np: f32[20, 2]\nq: f32[2, 2]\n"
+     "x = (a.to(f32).view(20, 2, 128) * p[..., None]).view(20, 256)\n"
+     "w = (b.to(f32).view(2, 128, 2, 128) * q[:, None, :, None]).view(256, 256)\nreturn (x @ w.t()).to(bf16)\n"),
+    ("scaled_gemm", "a: i8[20, 40]\nb: i8[40, 24]\np: f32[20, 1]\nq: f32[24]\n"
+     "return ((a.float() @ b.float()) * p * q).to(bf16)\n"),
     ("cross_entropy", SCORES + "return F.cross_entropy(x.float(), t)\n"),
     ("cross_entropy", SCORES + "return F.cross_entropy(x, t, reduction='sum', ignore_index=3)\n"),
     ("cross_entropy", SCORES + "p = torch.log_softmax(x.float(), -1)\nreturn -p.gather(1, t[:, None])\n"),
