@@ -89,6 +89,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "tuned": "tuning_cache",
     "two_axis_reduction": "ops.reduction.two_axis_reduction",
     "vector_add": "ops.vector_add",
+    "weight_only_gemm": "ops.quantised.weight_only_gemm",
     "written": "hand_written",
 }
 """Former -> present name, both without the package's. Several files became one where several stand for the same."""

@@ -15,6 +15,7 @@ from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.products import PRODUCTS
 from kernels.libraries.patterns.rows import ROWS
 from kernels.libraries.patterns.scaled_products import SCALED
+from kernels.libraries.patterns.stored_weights import STORED
 from kernels.libraries.patterns.tails import tail
 from kernels.ops.norm import layer_norm, rms_norm
 from kernels.ops.softmax import softmax
@@ -46,7 +47,7 @@ class Written:
 
 
 TRAINED = re.compile(r"from kernels\.\w+ import")
-LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS, *SCALED)
+LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS, *SCALED, *STORED)
 
 
 def _rows(graph: Graph, item: Match) -> str:

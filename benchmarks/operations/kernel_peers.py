@@ -230,6 +230,30 @@ def _int_mm(case: Case) -> Call:
     return torch.compile(call, dynamic=False)
 
 
+def _weight_int8pack_mm(case: Case) -> Call:
+    """torch's for a scale a row."""
+    if case["bits"] != 8 or case.get("group") or case.get("zero") or case.get("bias"):
+        raise NotHereError("8 bits with a scale a row only")
+    return lambda x, w, scale, *more: torch._weight_int8pack_mm(x, w, scale)
+
+
+def _weight_int4pack_mm(case: Case) -> Call:
+    """torch's (tinygemm) for groups; weights packed once, and a zero that is added behind the scale."""
+    if case["bits"] != 4 or not case.get("group") or case.dtype != "bf16":
+        raise NotHereError("4 bits in groups and bf16 only")
+    packed: dict[str, torch.Tensor] = {}
+
+    def call(x: Any, w: Any, scale: Any, zero: Any, bias: Any) -> Any:
+        if not packed:
+            packed["w"] = torch._convert_weight_to_int4pack(((w & 15) << 4) | (w >> 4), 8)
+            less = (8 - (0 if zero is None else zero)) * scale
+            packed["scales"] = torch.stack((scale, less), -1).transpose(0, 1).contiguous()
+        y = torch._weight_int4pack_mm(x, packed["w"], case["group"], packed["scales"])
+        return y if bias is None else y + bias
+
+    return call
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -310,6 +334,9 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     "scaled_gemm": {
         "_scaled_mm": _scaled_mm(fast=False), "_scaled_mm (fast sums)": _scaled_mm(fast=True),
         "scaled_mm (blocks)": _scaled_mm_blocks, "_int_mm": _int_mm,
+    },
+    "weight_only_gemm": {
+        "_weight_int8pack_mm": _weight_int8pack_mm, "_weight_int4pack_mm": _weight_int4pack_mm,
     },
     "gated_activation": {
         "liger": only(

@@ -12,7 +12,13 @@ from kernels.host import Host
 from profiler.region.graph.lowering import Graph, lower
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
+from tests.kernels.libraries.quantised_spellings import INT4, INT8_WEIGHT, LOOK_ALIKE
 
+WEIGHTS = {**INT8_WEIGHT, **INT4}
+NOT_OURS = ("weights of [inner, outer]", "one scale", "halves side by side", "the high half first",
+            "scales repeated over their group", "eight to a word, by shifts",
+            "eight to a word, with a bias")  # fmt: skip
+"""Spellings whose weights are stored in another order, or whose scales are no tensor of a number a row or group."""
 REGIONS = Path(__file__).resolve().parent.parent / "regions"
 HOST = Host(packages=frozenset({"torch", "triton"}), features=frozenset({"F.rms_norm"}))
 
@@ -238,3 +244,25 @@ def test_every_launcher_is_a_candidate_of_its_own() -> None:
     names = [w.name for w in WRITTEN]
     assert len(names) == len(set(names))
     assert {k.name for k in LAUNCHERS} <= set(names)
+
+
+@pytest.mark.parametrize("spelling", WEIGHTS)
+def test_stored_weights_in_rows_have_our_kernel_and_others_none(spelling: str) -> None:
+    assert found(WEIGHTS[spelling]) == ({} if spelling in NOT_OURS else {"weight_only_gemm": ""})
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKE.values(), ids=LOOK_ALIKE)
+def test_what_only_looks_like_stored_weights_has_none(text: str) -> None:
+    assert found(text) == {}
+
+
+def test_a_zero_point_taken_off_bytes_without_a_sign_wraps_and_is_none() -> None:
+    text = INT4["8 taken off the integers"]
+    assert found(text.replace("packed: i8", "packed: u8")) == {}
+    assert found(text.replace("((packed >> 4) & 15)", "(packed >> 4)")) == {}, "an arithmetic shift keeps the sign"
+
+
+def test_scales_of_columns_of_square_weights_are_not_those_of_rows() -> None:
+    text = "x: bf16[16, 256]\nw: i8[256, 256]\ns: bf16[256]\nreturn F.linear(x, w.to(bf16) * s)\n"
+    assert found(text) == {}
+    assert found(text.replace("* s)", "* s[:, None])")) == {"weight_only_gemm": ""}

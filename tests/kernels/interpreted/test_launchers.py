@@ -10,6 +10,7 @@ import torch
 from kernels.candidates import build
 from profiler.region.language.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager
+from tests.kernels.libraries.quantised_spellings import INT4, INT8_WEIGHT
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -23,6 +24,10 @@ SPREAD = "v = x.float().pow(2).mean(1, keepdim=True)\n"
 
 # Products are of f16 or f32: the interpreter's of bf16 are wrong.
 REGIONS = (
+    *(("weight_only_gemm", text.replace("bf16", "f16")) for name, text in {**INT8_WEIGHT, **INT4}.items()
+      if name in ("a scale a row behind the product", "with a zero point", "bytes of an unsigned type and 128",
+                  "a batch of rows", "a scale a group", "with a bias", "halves stacked, a zero a group",
+                  "8 taken off the integers", "a scale a row")),
     ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24, 1]\n"
      "return ((a.to(f32) * p) @ (b.to(f32) * q).t()).to(bf16)\n"),
     ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24]\nreturn (a.float() @ b.float().t()) * q * p\n"),
