@@ -52,6 +52,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "jagged_softmax": "ops.scatter.jagged_softmax",
     "layer_norm": "ops.norm.layer_norm",
     "layer_norm_backward": "ops.norm.layer_norm_backward",
+    "linear_cross_entropy": "ops.matmul.linear_cross_entropy",
     "linear_recurrence": "ops.scan.linear_recurrence",
     "matmul": "ops.matmul.matmul",
     "matmul_argmin": "ops.matmul.matmul_argmin",

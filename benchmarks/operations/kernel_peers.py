@@ -254,6 +254,33 @@ def _weight_int4pack_mm(case: Case) -> Call:
     return call
 
 
+def _linear_loss_with_gradients(name: str, attribute: str, use: Callable[..., Any]) -> Builder:
+    """A loss of a linear layer and both gradients by autograd: use(function, x, w, target, ignore, reduction)."""
+
+    def build(case: Case) -> Call:
+        function = package(name, attribute)
+
+        def call(x: Any, w: Any, target: Any, *more: Any) -> Any:
+            leaves = [t.detach().requires_grad_() for t in (x, w)]
+            loss = use(function, *leaves, target, *more)
+            loss = loss[0] if isinstance(loss, tuple) else loss
+            return loss.detach().float(), *torch.autograd.grad(loss, leaves)
+
+        return call
+
+    return build
+
+
+def _torch_linear_loss(function: Any, x: Any, w: Any, target: Any, ignore: int, reduction: str) -> Any:
+    return function(x, w, target, ignore_index=ignore, reduction=reduction)
+
+
+def _two_steps(x: Any, w: Any, target: Any, ignore: int, reduction: str) -> torch.Tensor:
+    """A product that gives f32 logits, and torch's loss of them."""
+    logits = torch.mm(x, w.T, out_dtype=torch.float32)
+    return F.cross_entropy(logits, target, ignore_index=ignore, reduction=reduction)
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -337,6 +364,33 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     },
     "weight_only_gemm": {
         "_weight_int8pack_mm": _weight_int8pack_mm, "_weight_int4pack_mm": _weight_int4pack_mm,
+    },
+    "linear_cross_entropy": {
+        "F.linear_cross_entropy": of(
+            "torch.nn.functional", "linear_cross_entropy", lambda f, *a: _torch_linear_loss(f, *a).float()
+        ),
+        "f32 logits, F.cross_entropy": always(_two_steps),
+        "cut_cross_entropy": of(
+            "cut_cross_entropy", "linear_cross_entropy",
+            lambda f, x, w, t, ignore, reduction: f(x, w, t, ignore_index=ignore, reduction=reduction).float(),
+        ),
+    },
+    "linear_cross_entropy_with_gradient": {
+        "F.linear_cross_entropy": _linear_loss_with_gradients(
+            "torch.nn.functional", "linear_cross_entropy", _torch_linear_loss
+        ),
+        "liger": _linear_loss_with_gradients(
+            f"{LIGER}.fused_linear_cross_entropy", "LigerFusedLinearCrossEntropyFunction",
+            lambda f, x, w, t, ignore, reduction: f.apply(x, w, t, None, None, ignore, 0.0, 0.0, reduction),
+        ),
+        "quack": _linear_loss_with_gradients(
+            "quack.linear_cross_entropy", "chunked_linear_cross_entropy",
+            lambda f, x, w, t, ignore, reduction: f(x, w, t, ignore_index=ignore, reduction=reduction),
+        ),
+        "cut_cross_entropy": _linear_loss_with_gradients(
+            "cut_cross_entropy", "linear_cross_entropy",
+            lambda f, x, w, t, ignore, reduction: f(x, w, t, ignore_index=ignore, reduction=reduction),
+        ),
     },
     "gated_activation": {
         "liger": only(

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from kernels.ops.elementwise import gated_activation as gated
 from kernels.ops.elementwise import rope as rotary
+from kernels.ops.matmul import linear_cross_entropy as linear_losses
 from kernels.ops.norm import layer_norm as layer
 from kernels.ops.norm import rms_norm as rms
 from kernels.ops.norm.layer_norm_backward import layer_norm_backward
@@ -196,3 +197,33 @@ class _CrossEntropy(Function):
         if gradient is None:
             raise RuntimeError("the gradient that cross_entropy kept is used up: a second backward needs a new forward")
         return scale_gradient(gradient, dloss), None, None, None, None
+
+
+def linear_cross_entropy(
+    x: Tensor, w: Tensor, target: Tensor, ignore_index: int = losses.IGNORE, reduction: str = "mean"
+) -> Tensor:
+    """Cross entropy of x @ w^T, never all of its logits; the forward makes both gradients, for a mean or a sum.
+
+    Its backward scales them in place, so it is for one backward: a second one raises RuntimeError.
+    """
+    if not _asked(x, w):
+        return linear_losses.linear_cross_entropy(x, w, target, ignore_index, reduction)
+    return _LinearCrossEntropy.apply(x, w, target, ignore_index, reduction)  # type: ignore[no-any-return]
+
+
+class _LinearCrossEntropy(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
+        loss, *ctx.gradients = linear_losses.linear_cross_entropy_with_gradient(x, w, target, ignore_index, reduction)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dloss: Tensor) -> Gradients:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError(
+                "the gradients that linear_cross_entropy kept are used up: a second backward needs a new forward"
+            )
+        dx, dw = (scale_gradient(g, dloss) for g in gradients)
+        return dx, dw, None, None, None

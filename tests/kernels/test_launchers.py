@@ -36,6 +36,7 @@ GRADIENTS = (
 )
 NARROW = "a: f8e4m3[16, 256]\nb: f8e4m3[256, 256]\nsa: f32[16, 2]\nsb: f32[2, 2]\np: f32[16, 1]\nq: f32[256]\n"
 BLOCKS = "x = (a.float().view(16, 2, 128) * sa[..., None]).view(16, 256)\n"
+HEAD = "x: bf16[2, 8, 32]\nw: bf16[64, 32]\nt: i64[16].below(64)\nl = F.linear(x, w)\n"
 IMAGE = "x: f32[2, 4, 8, 8]\nw: f32[4, 1, 3, 3]\nb: f32[4]\n"
 SPREAD = "v = x.pow(2).mean(1, keepdim=True)\n"
 
@@ -112,6 +113,11 @@ def test_the_other_measured_regions_have_none(region: str) -> None:
         (EDGES + "return torch.zeros(5, 8).scatter_add(0, t[:, None].expand(-1, 8), x[s])\n", "scatter_add"),
         (GRADIENTS.format(c=0, sums="dy.sum(0), (h * dy).sum(0)"), "layer_norm_backward"),
         (NARROW + "return ((a.float() * p) @ (b.float() * q[:, None]).t()).to(bf16)\n", "scaled_gemm"),
+        (HEAD + "return F.cross_entropy(l.float().view(-1, 64), t)\n", "linear_cross_entropy"),
+        (HEAD + "return F.cross_entropy(l.view(-1, 64).float(), t, ignore_index=3, reduction='none')\n",
+         "linear_cross_entropy"),
+        (HEAD + "return F.nll_loss(F.log_softmax(l.flatten(0, 1), -1, dtype=f32), t, reduction='sum')\n",
+         "linear_cross_entropy"),
         (NARROW + "return ((a.to(bf16) @ b.to(bf16)) * p * q).to(bf16)\n", "scaled_gemm"),
         (NARROW + BLOCKS + "w = (b.float().view(2, 128, 2, 128) * sb[:, None, :, None]).view(256, 256)\n"
          "return (x @ w.t()).to(bf16)\n", "scaled_gemm"),
@@ -183,6 +189,11 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         GRADIENTS.format(c=0, sums="d.sum(0), (h * dy).sum(0)"),  # the weighted gradient's sum
         NARROW + "return (a.float() @ (b.float() * q[:, None])) * p\n",  # by rows of what is multiplied as it is
         NARROW + "return (a.float() @ b.float()) * q\n",
+        HEAD + "return F.cross_entropy(l.float().view(-1, 64) / 2, t)\n",
+        HEAD + "return F.cross_entropy(l.float().view(-1, 64), t, label_smoothing=0.1)\n",
+        HEAD.replace("l = F.linear(x, w)", "b: bf16[64]\nl = F.linear(x, w) + b")
+        + "return F.cross_entropy(l.float().view(-1, 64), t)\n",
+        HEAD + "return F.cross_entropy(l.float().view(-1, 64), t), l\n",  # the logits are wanted too
         NARROW + "r: f32[256, 2]\n" + BLOCKS + "w = (b.float().view(256, 2, 128) * r[..., None]).view(256, 256)\n"
         "return (x @ w.t()).to(bf16)\n",  # a scale for 128 numbers of one row of b
         EDGES + "return torch.ones(5, 8).index_add(0, t, x[s])\n",
@@ -212,6 +223,7 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
         ("a: bf16[16, 64]\nc: bf16[32, 64]\nreturn (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n", "rounded to bf16"),
         (NARROW.replace("p: f32", "p: bf16") + "return ((a.float() * p) @ (b.float() * q[:, None]).t()).to(bf16)\n",
          "operands of bf16, f32"),
+        (HEAD + "return F.cross_entropy(l.view(-1, 64), t)\n", "shares rounded to bf16"),
         (NARROW.replace("f8e4m3", "f8e5m2") + "return (a.float() @ b.float()) * p * q\n", "numbers in f8e5m2"),
         ("x: f32[2, 4, 20, 20]\nw: f32[4, 1, 9, 9]\nreturn F.conv2d(x, w, groups=4)\n", "filters up to 7"),
         (EDGES.replace("s: i64[32].below(16)", "s: i64[32]") + "return torch.zeros(5, 8).index_add(0, t, x[s])\n",
@@ -266,3 +278,13 @@ def test_scales_of_columns_of_square_weights_are_not_those_of_rows() -> None:
     text = "x: bf16[16, 256]\nw: i8[256, 256]\ns: bf16[256]\nreturn F.linear(x, w.to(bf16) * s)\n"
     assert found(text) == {}
     assert found(text.replace("* s)", "* s[:, None])")) == {"weight_only_gemm": ""}
+
+
+@pytest.mark.parametrize(("reduction", "reason"), [("mean", ""), ("none", "no gradient of every row's loss")])
+def test_training_has_the_loss_of_a_linear_layer_with_its_gradients(reduction: str, reason: str) -> None:
+    text = HEAD.replace("32]", "32].requires_grad")
+    text += f"return F.cross_entropy(l.float().view(-1, 64), t, reduction='{reduction}')\n"
+    (made,) = [c for c in candidates(lower(parse(text)), HOST) if c.name == "triton:linear_cross_entropy"]
+    assert made.available is not bool(reason)
+    assert reason in made.reason
+    assert "from kernels.ops.trained import linear_cross_entropy" in made.call

@@ -306,8 +306,8 @@ def space(
             ("ROWS", m), ("BN", bn), ("BW", bw), ("PER", per), ("SPLIT_K", split), ("STAGES", stages),
             ("EVEN", k % (bw * per) == 0), ("GROUPED", grouped), ("SPREAD", spread), *after,
         )  # fmt: skip
-        held = bn * bw // (32 * warps) * (m + 2 + (m if grouped else 0))
-        return Variant(weight_only_gemv, constants, warps, None, ("BN", "BW", "SPLIT_K", "STAGES"), 0, held + 40)
+        held = bn * bw // (32 * warps) * (m + 2 + (m if grouped else 0)) + 30 * (m + 1)
+        return Variant(weight_only_gemv, constants, warps, None, ("BN", "BW", "SPLIT_K", "STAGES"), 0, held)
 
     def dot(bm: int, bn: int, bk: int, warps: int, stages: int, split: int = 1) -> Variant:
         bk = min(bk, group & -group) if grouped else bk

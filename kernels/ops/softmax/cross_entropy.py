@@ -283,6 +283,21 @@ def launch(
         )
 
 
+def over_rows(
+    x: torch.Tensor, target: torch.Tensor, losses: torch.Tensor, d: torch.Tensor | None, scale: torch.Tensor,
+    ignore: int, smoothing: float = 0.0,
+) -> None:  # fmt: skip
+    """losses [rows] of x [rows, N] and target [rows], and into d, like x or x itself, the gradient times scale [1]."""
+    into = x if d is None else d
+    packable = x.element_size() == 2 and paired(x) and paired(into)
+    key = (*x.shape, x.dtype, x.stride(0), into.stride(0), packable, d is not None, smoothing > 0)
+    variant = tuner.pick(
+        key, lambda: space(x.shape[1], x.dtype, packable, d is not None, smoothing > 0), launch,
+        x, target, losses, into, scale, ignore, smoothing,
+    )  # fmt: skip
+    launch(variant, x, target, losses, into, scale, ignore, smoothing)
+
+
 def _run(
     logits: torch.Tensor, target: torch.Tensor, ignore: int, smoothing: float, reduction: str, d: torch.Tensor | None
 ) -> torch.Tensor:
@@ -304,14 +319,7 @@ def _run(
     if mean:
         one_over_counted[(1,)](t, scale, t.numel(), ignore, BLOCK=4096, num_warps=16)
     if losses.numel():
-        into = x if d is None else d.view(x.shape)
-        packable = x.element_size() == 2 and paired(x) and paired(into)
-        key = (*x.shape, x.dtype, x.stride(0), into.stride(0), packable, d is not None, smoothing > 0)
-        variant = tuner.pick(
-            key, lambda: space(x.shape[1], x.dtype, packable, d is not None, smoothing > 0), launch,
-            x, t, losses.view(-1), into, scale, ignore, smoothing,
-        )  # fmt: skip
-        launch(variant, x, t, losses.view(-1), into, scale, ignore, smoothing)
+        over_rows(x, t, losses.view(-1), None if d is None else d.view(x.shape), scale, ignore, smoothing)
     if reduction == "none":
         return losses
     return losses.sum() * scale[0] if mean else losses.sum()

@@ -24,6 +24,10 @@ SPREAD = "v = x.float().pow(2).mean(1, keepdim=True)\n"
 
 # Products are of f16 or f32: the interpreter's of bf16 are wrong.
 REGIONS = (
+    ("linear_cross_entropy", "x: f16[2, 8, 32]\nw: f16[70, 32]\nt: i64[16].below(70)\n"
+     "return F.cross_entropy(F.linear(x, w).float().view(-1, 70), t, ignore_index=3)\n"),
+    ("linear_cross_entropy", "x: f32[9, 32]\nw: f32[70, 32]\nt: i64[9].below(70)\n"
+     "return F.cross_entropy(x @ w.t(), t, reduction='none')\n"),
     *(("weight_only_gemm", text.replace("bf16", "f16")) for name, text in {**INT8_WEIGHT, **INT4}.items()
       if name in ("a scale a row behind the product", "with a zero point", "bytes of an unsigned type and 128",
                   "a batch of rows", "a scale a group", "with a bias", "halves stacked, a zero a group",

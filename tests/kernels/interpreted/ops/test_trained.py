@@ -43,6 +43,14 @@ CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
         trained.linear_recurrence, recurrence, (normal(2, 16, 32, seed=8).sigmoid(), normal(2, 16, 32, seed=9)),
     ),
     **{
+        f"linear_cross_entropy, {reduction}": (
+            lambda x, w, r=reduction: trained.linear_cross_entropy(x, w, TARGET, reduction=r),
+            lambda x, w, r=reduction: F.cross_entropy(x @ w.T, TARGET, reduction=r),
+            (normal(ROWS, 40, seed=10), normal(COLUMNS, 40, seed=11)),
+        )
+        for reduction in ("mean", "sum")
+    },
+    **{
         f"cross_entropy, {reduction}": (
             lambda x, r=reduction: trained.cross_entropy(x, TARGET, reduction=r),
             lambda x, r=reduction: F.cross_entropy(x, TARGET, reduction=r),
@@ -91,6 +99,14 @@ def test_a_second_backward_of_the_loss_is_no_wrong_gradient() -> None:
     """The first one scaled in place what the forward kept."""
     x = X.clone().requires_grad_()
     loss = trained.cross_entropy(x, TARGET) * 3.0
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="used up"):
+        loss.backward()
+
+
+def test_a_second_backward_of_a_linear_loss_is_no_wrong_gradient() -> None:
+    x, w = normal(ROWS, 40).requires_grad_(), normal(COLUMNS, 40).requires_grad_()
+    loss = trained.linear_cross_entropy(x, w, TARGET)
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="used up"):
         loss.backward()
