@@ -281,6 +281,36 @@ def _two_steps(x: Any, w: Any, target: Any, ignore: int, reduction: str) -> torc
     return F.cross_entropy(logits, target, ignore_index=ignore, reduction=reduction)
 
 
+def _grouped_mm(case: Case) -> Call:
+    """torch's, with what it does not do round it: rows gathered before, weighted and scattered behind."""
+    if case.dtype != "bf16":
+        raise NotHereError("bf16 only")
+
+    def call(x: Any, w: Any, offsets: Any, source: Any, target: Any, weight: Any) -> torch.Tensor:
+        rows = x if source is None else x[source]
+        y = torch._grouped_mm(rows, w, offs=offsets[1:])
+        if weight is not None:
+            y = (y.float() * weight[:, None]).to(y.dtype)
+        return y if target is None else torch.empty_like(y).index_copy_(0, target, y)
+
+    return call
+
+
+def _grouped_mm_backward(case: Case) -> Call:
+    """Both gradients by torch's, with the gathers and the weights round it."""
+    if case.dtype != "bf16":
+        raise NotHereError("bf16 only")
+
+    def call(dy: Any, x: Any, w: Any, offsets: Any, source: Any, target: Any, weight: Any) -> Any:
+        rows = x if source is None else x[source]
+        dy = dy if target is None else dy[target]
+        dy = dy if weight is None else (dy.float() * weight[:, None]).to(dy.dtype)
+        ends = offsets[1:]
+        return torch._grouped_mm(dy, w.mT, offs=ends), torch._grouped_mm(rows.T, dy, offs=ends)
+
+    return call
+
+
 PEERS: Mapping[str, Mapping[str, Builder]] = {
     "softmax": {
         "F.softmax": always(lambda x, widen: F.softmax(x, -1, dtype=torch.float32 if widen else None)),
@@ -392,6 +422,8 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             lambda f, x, w, t, ignore, reduction: f(x, w, t, ignore_index=ignore, reduction=reduction),
         ),
     },
+    "grouped_gemm": {"_grouped_mm": _grouped_mm},
+    "grouped_gemm_backward": {"_grouped_mm": _grouped_mm_backward},
     "gated_activation": {
         "liger": only(
             lambda c: c.get("activation", "silu") == "silu", "SwiGLU only",
