@@ -227,7 +227,8 @@ def _int_mm(case: Case) -> Call:
         product = torch._int_mm(a, b.T)
         return (product.float() * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)).to(case.torch_dtype)
 
-    return torch.compile(call, dynamic=False)
+    compiled: Call = torch.compile(call, dynamic=False)
+    return compiled
 
 
 def _weight_int8pack_mm(case: Case) -> Call:

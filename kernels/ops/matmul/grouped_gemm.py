@@ -414,7 +414,7 @@ def inputs_backward(c: Case, make: Maker) -> tuple[Any, ...]:
 
 def _experts(c: Case) -> int:
     """With a row, at most."""
-    return min(c["e"], c["t"])
+    return min(int(c["e"]), int(c["t"]))
 
 
 def cost(c: Case) -> Cost:
@@ -471,22 +471,31 @@ CHECKS = (
     case("f16", t=5, k=72, n=136, e=16, mode="scatter", turned=1), case("f16", t=0, k=8, n=8, e=3),
     case("bf16", t=64, k=64, n=64, e=4), case("f16", t=150, k=136, n=72, e=4, mode="scatter"),
 )  # fmt: skip
-EXPERTS = (
-    ({"t": 8192, "k": 4096, "n": 28672, "e": 8, "top": 2}, {"t": 8192, "k": 14336, "n": 4096, "e": 8, "top": 2}),
-    ({"t": 32768, "k": 7168, "n": 4096, "e": 32, "top": 8}, {"t": 32768, "k": 2048, "n": 7168, "e": 32, "top": 8}),
-    ({"t": 32768, "k": 2048, "n": 1536, "e": 128, "top": 8}, {"t": 32768, "k": 768, "n": 2048, "e": 128, "top": 8}),
+
+
+def _routing(t: int, e: int, top: int, **sizes: int) -> dict[str, Any]:
+    return {"t": t, "e": e, "top": top, "even": 1, "turned": 1, **sizes}
+
+
+UP: tuple[dict[str, Any], ...] = (
+    _routing(8192, 8, 2, k=4096, n=28672), _routing(32768, 32, 8, k=7168, n=4096),
+    _routing(32768, 128, 8, k=2048, n=1536),
 )  # fmt: skip
-"""Up (with the gate) and down: Mixtral 8x7B, 4,096 tokens; DeepSeek V3, its 256 experts on 8 GPUs; Qwen 3 30B-A3B."""
+DOWN: tuple[dict[str, Any], ...] = (
+    _routing(8192, 8, 2, k=14336, n=4096), _routing(32768, 32, 8, k=2048, n=7168),
+    _routing(32768, 128, 8, k=768, n=2048),
+)  # fmt: skip
+"""Gate and up in one, and down, of 4,096 tokens: Mixtral 8x7B; DeepSeek V3 on 8 GPUs; Qwen 3 30B-A3B."""
 OPERATIONS = (
     Operation(
         name="grouped_gemm", run=grouped_gemm, reference=reference, inputs=inputs, cost=cost,
         beyond=case("bf16", t=66_000, k=64, n=32768, e=1), checks=CHECKS,
         cases=(
-            *(case("bf16", mode=m, even=1, turned=1, **sizes) for pair in EXPERTS
+            *(case("bf16", mode=m, **sizes) for pair in zip(UP, DOWN, strict=True)
               for m, sizes in zip(("gather", "scatter"), pair, strict=True)),
-            case("bf16", even=1, turned=1, **EXPERTS[0][0]), case("bf16", even=1, turned=1, **EXPERTS[2][0]),
-            case("bf16", t=128, k=4096, n=28672, e=8, top=2, mode="gather", even=1, turned=1),
-            case("bf16", t=512, k=2048, n=1536, e=128, top=8, mode="gather", even=1, turned=1),
+            case("bf16", **UP[0]), case("bf16", **UP[2]),
+            case("bf16", mode="gather", **_routing(128, 8, 2, k=4096, n=28672)),
+            case("bf16", mode="gather", **_routing(512, 128, 8, k=2048, n=1536)),
         ),
         builds=(
             *(_build(space(8192, W, PLAIN, True)[i]) for i in (0, 2)), _build(space(8192, W, GATHER, True)[1]),
@@ -497,7 +506,7 @@ OPERATIONS = (
     Operation(
         name="grouped_gemm_backward", run=grouped_gemm_backward, reference=reference_backward, inputs=inputs_backward,
         cost=cost_backward, checks=CHECKS,
-        cases=tuple(case("bf16", mode=m, even=1, turned=1, **sizes) for pair in EXPERTS[::2]
+        cases=tuple(case("bf16", mode=m, **sizes) for pair in zip(UP[::2], DOWN[::2], strict=True)
                     for m, sizes in zip(("gather", "scatter"), pair, strict=True)),
         builds=tuple(_gradient_build(gradient_space(8, 28672, 4096, 8192, 2, f)[i])
                      for i, f in ((0, GATHER), (1, SCATTER), (4, PLAIN))),

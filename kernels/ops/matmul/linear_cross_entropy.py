@@ -46,9 +46,9 @@ def reference_gradient(
     x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, ignore_index: int = IGNORE, reduction: str = "mean"
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The loss and the gradients of X and W as autograd has them."""
-    leaves = [t.detach().requires_grad_() for t in (x, w)]
-    loss = reference(*leaves, target, ignore_index, reduction)
-    dx, dw = torch.autograd.grad(loss, leaves)
+    a, b = (t.detach().requires_grad_() for t in (x, w))
+    loss = reference(a, b, target, ignore_index, reduction)
+    dx, dw = torch.autograd.grad(loss, (a, b))
     return loss.detach(), dx, dw
 
 
