@@ -337,8 +337,9 @@ def grouped_gemm(
     tma = matrix is not None and tma_takes(matrix) and (source is not None or (x.stride(1) == 1 and tma_takes(x)))
     key = (t, n, k, e, x.dtype, precision, tma, *flags, *(min(s, 2) for s in (*x.stride(), *w.stride()[1:])))
     variant = tuner.pick(
-        key, lambda: space(t, w, flags, tma, precision), launch, x, w, y, offsets, source, target, weight
-    )
+        key, lambda: space(t, w, flags, tma, precision), launch, x, w, y, offsets, source, target, weight,
+        uncopied=(x, w, offsets, source, target, weight),
+    )  # fmt: skip
     launch(variant, x, w, y, offsets, source, target, weight)
     return y
 
@@ -366,7 +367,7 @@ def grouped_gemm_backward(
         size = x.element_size()
         variant = gradient_tuner.pick(
             key, lambda: gradient_space(e, n, k, t, size, flags, precision), launch_gradient, x, dy, dw, offsets,
-            source, target, weight,
+            source, target, weight, uncopied=(x, dy, offsets, source, target, weight),
         )  # fmt: skip
         launch_gradient(variant, x, dy, dw, offsets, source, target, weight)
     else:

@@ -21,7 +21,7 @@ import triton.language as tl
 
 from kernels.ops.matmul.gemm import build_of, checked, descriptor, product, strips, tma_takes
 from kernels.ops.matmul.matmul_logsumexp import finite
-from kernels.ops.softmax.cross_entropy import IGNORE, one_over_counted, over_rows
+from kernels.ops.softmax.cross_entropy import IGNORE, choose_over_rows, one_over_counted, over_rows
 from kernels.ops.softmax.cross_entropy import OPERATIONS as LOSSES
 from kernels.spec import Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant
@@ -80,7 +80,7 @@ def linear_cross_entropy_kernel(
         larger = tl.maximum(top, tl.max(x, 1))
         at = finite(larger)
         grown = tl.exp2((top - at) * 1.4426950408889634)
-        total = total * grown + tl.sum(tl.exp2(x * 1.4426950408889634 - (at * 1.4426950408889634)[:, None]), 1)
+        total = total * grown + tl.sum(tl.exp2((x - at[:, None]) * 1.4426950408889634), 1)
         top = larger
     into = strip.to(tl.int64) * M + rows
     tl.store(tops + into, top, mask=rows < M)
@@ -181,7 +181,8 @@ def linear_cross_entropy(
         tma = k > 0 and tma_takes(x, w)
         key = (m, n, k, x.dtype, precision, tma, *(min(s, 2) for s in (*x.stride(), *w.stride())))
         variant = tuner.pick(
-            key, lambda: space(x, w, tma, precision), launch, x, w, target, losses, ignore_index
+            key, lambda: space(x, w, tma, precision), launch, x, w, target, losses, ignore_index,
+            uncopied=(x, w, target),
         )  # fmt: skip
         launch(variant, x, w, target, losses, ignore_index)
     if reduction == "none":
@@ -211,6 +212,10 @@ def linear_cross_entropy_with_gradient(
     scale = _share(target, ignore_index, reduction)
     step = rows_of_a_piece(v, x.element_size(), piece_bytes)
     logits = torch.empty((min(t, step), v), dtype=x.dtype, device=x.device)
+    for rows_at_once in {min(t, step), t % step} - {0}:
+        # Before there are logits: a copy of them, to choose a kernel by, would be a second piece.
+        part = (logits[:rows_at_once], target[:rows_at_once], losses[:rows_at_once])
+        choose_over_rows(*part, part[0], scale, ignore_index, 0.0, (*part, scale))
     for first in range(0, t, step):
         piece = slice(first, min(first + step, t))
         d, rows = logits[: piece.stop - first], x[piece]

@@ -295,7 +295,8 @@ def scaled_gemm(
     tma = tma_takes(a, b, itemsize=1) and tma_takes(c)
     fast = fast and a.dtype != torch.int8 and not block
     key = (m, n, k, a.dtype, dtype, block, fast, tma, *(min(s, 2) for s in (*a.stride(), *b.stride())))
-    variant = tuner.pick(key, lambda: space(a, b, block, tma, fast), launch, a, b, c, scale_a, scale_b)
+    variant = tuner.pick(key, lambda: space(a, b, block, tma, fast), launch, a, b, c, scale_a, scale_b,
+                          uncopied=(a, b, scale_a, scale_b))  # fmt: skip
     launch(variant, a, b, c, scale_a, scale_b)
     return c
 

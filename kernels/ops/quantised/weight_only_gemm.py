@@ -428,7 +428,8 @@ def weight_only_gemm(
     after = (("ZERO", tensor is not None), ("NUMBER", number is not None), ("BIAS", bias is not None))
     key = (m, n, k, group, x.dtype, scale.dtype, w.dtype, halves, words, rows.stride(0) % 8 == 0, *after)
     arguments = (rows, w, scale, tensor, float(number or 0.0), bias, y)
-    variant = tuner.pick(key, lambda: space(m, n, k, group, halves, words, after), launch, *arguments)
+    variant = tuner.pick(key, lambda: space(m, n, k, group, halves, words, after), launch, *arguments,
+                          uncopied=arguments[:-1])  # fmt: skip
     launch(variant, *arguments)
     return y.view(*x.shape[:-1], n)
 
