@@ -35,6 +35,7 @@ GRADIENTS = (
     "dx = (d - d.mean(-1, keepdim=True) - h * (d * h).mean(-1, keepdim=True)) * r\nreturn dx, {sums}\n"
 )
 NARROW = "a: f8e4m3[16, 256]\nb: f8e4m3[256, 256]\nsa: f32[16, 2]\nsb: f32[2, 2]\np: f32[16, 1]\nq: f32[256]\n"
+STORED = "x: f16[2, 64]\nw: i8[40, 64]\ns: f16[40]\nb: f16[40]\n"
 BLOCKS = "x = (a.float().view(16, 2, 128) * sa[..., None]).view(16, 256)\n"
 HEAD = "x: bf16[2, 8, 32]\nw: bf16[64, 32]\nt: i64[16].below(64)\nl = F.linear(x, w)\n"
 IMAGE = "x: f32[2, 4, 8, 8]\nw: f32[4, 1, 3, 3]\nb: f32[4]\n"
@@ -119,6 +120,8 @@ def test_the_other_measured_regions_have_none(region: str) -> None:
         (HEAD + "return F.nll_loss(F.log_softmax(l.flatten(0, 1), -1, dtype=f32), t, reduction='sum')\n",
          "linear_cross_entropy"),
         (NARROW + "return ((a.to(bf16) @ b.to(bf16)) * p * q).to(bf16)\n", "scaled_gemm"),
+        (STORED + "return F.linear(x, w.to(f16) * s[:, None]) + b\n", "weight_only_gemm"),
+        (STORED + "return F.linear(x, w.to(f16) * s[:, None], b)\n", "weight_only_gemm"),
         (NARROW + BLOCKS + "w = (b.float().view(2, 128, 2, 128) * sb[:, None, :, None]).view(256, 256)\n"
          "return (x @ w.t()).to(bf16)\n", "scaled_gemm"),
     ],
@@ -196,6 +199,16 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         HEAD + "return F.cross_entropy(l.float().view(-1, 64), t), l\n",  # the logits are wanted too
         NARROW + "r: f32[256, 2]\n" + BLOCKS + "w = (b.float().view(256, 2, 128) * r[..., None]).view(256, 256)\n"
         "return (x @ w.t()).to(bf16)\n",  # a scale for 128 numbers of one row of b
+        # Scales that are spread over the last two axes, which are as long as the first two.
+        "a: f8e4m3[128, 16384]\nb: f8e4m3[256, 16384]\nsa: f32[128, 128]\nsb: f32[2, 128]\n"
+        "x = (a.float().view(128, 128, 128) * sa).view(128, 16384)\n"
+        "w = (b.float().view(2, 128, 128, 128) * sb[:, None, :, None]).view(256, 16384)\nreturn (x @ w.t()).to(bf16)\n",
+        "a: f8e4m3[16, 16384]\nb: f8e4m3[16384, 16384]\nsa: f32[16, 128]\nsb: f32[128, 128]\n"
+        "x = (a.float().view(16, 128, 128) * sa[..., None]).view(16, 16384)\n"
+        "w = (b.float().view(128, 128, 128, 128) * sb).view(16384, 16384)\nreturn (x @ w.t()).to(bf16)\n",
+        NARROW.replace("f8e4m3", "i8") + "return ((a.to(torch.bool).float() @ b.float()) * p * q).to(bf16)\n",
+        STORED + "return F.linear(x, w.to(torch.bool).to(f16) * s[:, None])\n",
+        STORED + "return F.linear(x, w.to(f16) * s[:, None], b) + b\n",  # a bias twice
         EDGES + "return torch.ones(5, 8).index_add(0, t, x[s])\n",
         EDGES + "return torch.zeros(5, 32).index_add(1, t, x[s].T[:5])\n",
     ],
@@ -271,6 +284,7 @@ def test_what_only_looks_like_stored_weights_has_none(text: str) -> None:
 def test_a_zero_point_taken_off_bytes_without_a_sign_wraps_and_is_none() -> None:
     text = INT4["8 taken off the integers"]
     assert found(text.replace("packed: i8", "packed: u8")) == {}
+    assert found(text.replace("- 8", "- 130")) == {}, "int8 ends at -128"
     assert found(text.replace("((packed >> 4) & 15)", "(packed >> 4)")) == {}, "an arithmetic shift keeps the sign"
 
 

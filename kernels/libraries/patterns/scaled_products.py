@@ -7,7 +7,7 @@ from math import prod
 from kernels.libraries.launchers import Launcher, Pattern
 from kernels.libraries.model import Facts
 from kernels.libraries.patterns.rows import ANY, Roles
-from kernels.libraries.patterns.terms import Bound, Fixed, Leaf, Term, Viewed, With, call, either
+from kernels.libraries.patterns.terms import FLOATS, Bound, Fixed, Leaf, Term, Viewed, With, call, either
 from kernels.ops.quantised.scaled_gemm import BLOCK, RESULTS
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.nodes import shape
@@ -16,8 +16,8 @@ SCALE_A, SCALE_B = Leaf("scale_a"), Leaf("scale_b")
 
 
 def widened(term: Term, role: str = "") -> Term:
-    """A conversion from a one-byte number, which terms do not look through."""
-    return call("_to_copy|to", term, dtype=ANY, layout=ANY, device=ANY, pin_memory=ANY, non_blocking=ANY,
+    """A conversion from a one-byte number that keeps it, which terms do not look through."""
+    return call("_to_copy|to", term, dtype=Fixed(FLOATS), layout=ANY, device=ANY, pin_memory=ANY, non_blocking=ANY,
                 memory_format=ANY, role=role)  # fmt: skip
 
 
@@ -43,8 +43,8 @@ def _blocks(x: Term, scales: Term, name: str) -> Term:
 
 
 LAST = Fixed((-1, 2))
-OF_A = either(call("unsqueeze", SCALE_A, dim=LAST), SCALE_A)
-OF_B = either(call("unsqueeze", call("unsqueeze", SCALE_B, dim=1), dim=Fixed((-1, 3))), SCALE_B)
+OF_A = either(call("unsqueeze", SCALE_A, dim=LAST, role="shown_a"), SCALE_A)
+OF_B = either(call("unsqueeze", call("unsqueeze", SCALE_B, dim=1), dim=Fixed((-1, 3)), role="shown_b"), SCALE_B)
 BLOCKS = call("mm", _blocks(A, OF_A, "a"), turned(_blocks(B, OF_B, "b")), role="product")
 
 
@@ -80,8 +80,8 @@ def _blocked(bound: Bound) -> Roles | None:
         and shape(bound["b_blocks"]) == (high, BLOCK, wide, BLOCK)
         and shape(bound["a_scaled"]) == shape(bound["a_blocks"])
         and shape(bound["b_scaled"]) == shape(bound["b_blocks"])
-        and shape(bound["scale_a"]) in ((m, k // BLOCK), (m, k // BLOCK, 1))
-        and shape(bound["scale_b"]) in ((high, wide), (high, 1, wide, 1))
+        and shape(bound.get("shown_a", bound["scale_a"])) == (m, k // BLOCK, 1)
+        and shape(bound.get("shown_b", bound["scale_b"])) == (high, 1, wide, 1)
     )  # fmt: skip
     return {**bound, "block": True} if fitting else None
 

@@ -24,7 +24,9 @@ X, W, BIAS = Leaf("x"), Leaf("w"), Leaf("bias")
 BYTES = (torch.int8, torch.uint8)
 FLOATS = ("f32", "bf16", "f16")
 AND, SHIFT = "bitwise_and|__and__", "bitwise_right_shift|__rshift__"
-OFFSET = Constant("zero")
+OFFSET, HALF_OFFSET = Constant("zero"), Constant("half_zero")
+SMALL_OFFSETS = range(-112, 129)
+"""What can be taken off 0 to 15 as int8."""
 
 
 def _shown(name: str) -> Term:
@@ -36,34 +38,33 @@ def _less(term: Term, by: Term) -> Term:
     return either(call("sub", term, by), term)
 
 
-def _half(term: Term) -> Term:
-    """Half of every byte, with a number taken off before or behind the conversion, or as it is."""
-    return either(_less(widened(term), OFFSET), widened(_less(term, OFFSET)), _less(term, OFFSET))
+def _less_half(term: Term) -> Term:
+    """Half of every byte, with a number taken off before or behind the conversion."""
+    taken = call("sub", term, HALF_OFFSET)
+    return either(call("sub", widened(term), HALF_OFFSET), widened(taken), taken)
+
+
+def _whole_half(term: Term) -> Term:
+    return either(widened(term), term)
 
 
 LOW = call(AND, W, Fixed((15,)))
-HIGH = call(SHIFT, W, Fixed((4,)))
-PAIRS = call(
-    "stack",
-    Listed((_half(LOW), _half(either(With(call(AND, HIGH, Fixed((15,))), {"masked": True}),
-                                     With(HIGH, {"masked": False}))))),
-    dim=Fixed((-1, 2)), role="pairs",
-)  # fmt: skip
+SHIFTED = call(SHIFT, W, Fixed((4,)))
+HIGH = either(With(call(AND, SHIFTED, Fixed((15,))), {"masked": True}), With(SHIFTED, {"masked": False}))
+# The same is taken off both halves, or nothing off either.
+PAIRS = either(*(
+    call("stack", Listed((half(LOW), half(HIGH))), dim=Fixed((-1, 2)), role="pairs")
+    for half in (_less_half, _whole_half)
+))  # fmt: skip
 NUMBERS = Viewed(either(widened(W), widened(Viewed(PAIRS)), PAIRS))
 LESS = either(_less(NUMBERS, _shown("zero")), _less(NUMBERS, OFFSET))
 SCALED = Viewed(call("mul", LESS, _shown("scale"), role="scaled"))
 
 
-def _product(weights: Term) -> Term:
-    across = turned(weights)
-    return Viewed(either(
-        call("mm", X, across, role="product"), call("addmm", BIAS, X, across, role="product"),
-    ))  # fmt: skip
-
-
-BEFORE = _product(SCALED)
+BEFORE = Viewed(call("mm", X, turned(SCALED), role="product"))
+BIASED = Viewed(call("addmm", BIAS, X, turned(SCALED), role="product"))
 BEHIND = call("mul", Viewed(call("mm", X, turned(Viewed(LESS)), role="product")), Leaf("scale"), role="behind")
-TERM = either(call("add", BEFORE, BIAS, role="sum"), BEFORE, call("add", BEHIND, BIAS, role="sum"), BEHIND)
+TERM = either(call("add", BEFORE, BIAS, role="sum"), BEFORE, BIASED, call("add", BEHIND, BIAS, role="sum"), BEHIND)
 
 
 def _stored(bound: Bound) -> Roles | None:
@@ -75,6 +76,10 @@ def _stored(bound: Bound) -> Roles | None:
         return None
     if half and (k % 2 or (value(bound["w"]).dtype.is_signed and not bound["masked"])):
         return None
+    if "half_zero" in bound:
+        if "zero" in bound or bound["half_zero"] not in SMALL_OFFSETS:
+            return None
+        bound = {**bound, "zero": bound["half_zero"]}
     bias = bound.get("bias")
     if bias is not None and shape(bias) != (n,):
         return None

@@ -387,7 +387,9 @@ def _checked(
         raise ValueError(f"groups are of a multiple of {LEAST_GROUP} numbers, not {k // groups}")
     if groups > 1 and scale.dim() > 1 and scale.shape[0] != n:
         raise ValueError(f"scales are [{n}, {groups}], not {[*scale.shape]}")
-    if isinstance(zero, torch.Tensor) and zero.numel() != scale.numel():
+    if isinstance(zero, torch.Tensor) and (
+        zero.numel() != scale.numel() or (groups > 1 and zero.dim() > 1 and zero.shape[0] != n)
+    ):
         raise ValueError(f"zero points are as many as scales, {[*scale.shape]}, not {[*zero.shape]}")
     if bias is not None and bias.shape != (n,):
         raise ValueError(f"bias is [{n}], not {[*bias.shape]}")

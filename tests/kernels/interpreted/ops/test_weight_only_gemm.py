@@ -86,6 +86,7 @@ X, W, ONES = torch.zeros((2, 64), dtype=torch.float16), torch.zeros((3, 64), dty
         (lambda: weight_only_gemm(X, W, torch.ones((3, 4))), ValueError, "multiple of 32 numbers, not 16"),
         (lambda: weight_only_gemm(X, W, torch.ones((2, 3))), ValueError, r"scales are \[3, 2\]"),
         (lambda: weight_only_gemm(X, W, ONES, torch.ones((3, 2))), ValueError, "as many as scales"),
+        (lambda: weight_only_gemm(X, W, torch.ones((3, 2)), torch.ones((2, 3))), ValueError, r"not \[2, 3\]"),
         (lambda: weight_only_gemm(X, W, ONES, None, torch.ones(2)), ValueError, r"bias is \[3\]"),
     ],
 )
