@@ -11,8 +11,10 @@ numbers of 4 bits, in a clock, and has 64 lanes for integers and 128 for multipl
   around it (a number of 4 bits in the mantissa of 2^23), one subtraction and one multiply-add; scale and zero once for
   the 8 of a word, by the sum of x;
 - more rows by the matrix units, weights as the left operand, so that they stay in registers: 128 + q in bf16 and
-  1024 + q in f16 are q with an exponent around it, and 128 or 1024 join the zero point, which with the scale comes
-  after the product of a group, on [BN, BM] results and not on [BN, BK] weights;
+  1024 + q in f16 are q with an exponent around it, of which one exact subtraction makes q - 8. Products are of numbers
+  around 0, bytes without a sign less 128: a sum that much would be taken off of loses its digits where X has a mean.
+  What is left of the zero point, and the scale, come after the product of a group, on [BN, BM] results and not on
+  [BN, BK] weights;
 - K in parts where N alone has too few programs: f32 parts, added by a second kernel in their order, without atomics.
 
 torch.compile fuses the unpacking into the product of one row, and writes unpacked weights for more.
@@ -94,15 +96,20 @@ def against(v, place: tl.constexpr, PER: tl.constexpr):
 
 @triton.jit
 def scaled_part(
-    part, total, scale, zero, offset, row, group, inside, N, groups, ZERO: tl.constexpr, NUMBER: tl.constexpr
+    part, total, scale, zero, offset, row, group, inside, N, groups, ZERO: tl.constexpr, NUMBER: tl.constexpr,
+    MIDDLE: tl.constexpr = 0.0,
 ):  # fmt: skip
-    """(part - zero * total) * scale: of one group's numbers. total: the sum of x, as many as part has columns."""
+    """(part - (zero - MIDDLE) * total) * scale: of one group's numbers, of which MIDDLE is taken already. total: the
+    sum of x, as many as part has columns.
+    """
     at = row.to(tl.int64) * groups + group
     s = tl.load(scale + at, mask=inside, other=0.0).to(tl.float32)
     if ZERO:
-        part -= tl.load(zero + at, mask=inside, other=0.0).to(tl.float32) * total
-    if NUMBER:
-        part -= offset * total
+        part -= (tl.load(zero + at, mask=inside, other=0.0).to(tl.float32) - MIDDLE) * total
+    elif NUMBER:
+        part -= (offset - MIDDLE) * total
+    elif MIDDLE != 0.0:
+        part += MIDDLE * total
     return part * s
 
 
@@ -202,10 +209,13 @@ def weight_only_gemv(
 
 
 @triton.jit
-def lifted(q, dtype: tl.constexpr):
-    """Numbers of 4 bits with the exponent of 128 in bf16, 1024 in f16, around them: these plus what they are."""
+def around_zero(q, dtype: tl.constexpr):
+    """q - 8, of numbers of 4 bits: with the exponent of 128 in bf16, 1024 in f16, around them, they are these plus q,
+    and a subtraction gives a number that has all of its digits.
+    """
     exponent: tl.constexpr = 0x4300 if dtype == tl.bfloat16 else 0x6400
-    return (q.to(tl.int16) | exponent).to(dtype, bitcast=True)
+    less: tl.constexpr = 136.0 if dtype == tl.bfloat16 else 1032.0
+    return (q.to(tl.int16) | exponent).to(dtype, bitcast=True) - less
 
 
 @triton.jit
@@ -227,7 +237,8 @@ def weight_only_dot(
     last = tl.minimum(first + share, K)
     per: tl.constexpr = 2 if HALVES else 1
     dtype: tl.constexpr = x.dtype.element_ty
-    lift: tl.constexpr = (128.0 if dtype == tl.bfloat16 else 1024.0) if HALVES else 0.0
+    unsigned: tl.constexpr = w.dtype.element_ty == tl.uint8
+    middle: tl.constexpr = 8.0 if HALVES else (128.0 if unsigned else 0.0)
     columns = col + tl.arange(0, BN)
     rows = first_row + tl.arange(0, BM)
     ks = tl.arange(0, BK // per)
@@ -246,26 +257,25 @@ def weight_only_dot(
         before = tl.zeros((BN, BM), tl.float32) if GROUPED else acc
         if HALVES:
             even, odd = tl.permute(tl.reshape(some, (BK // 2, 2, BM)), (0, 2, 1)).split()
-            p = tl.dot(lifted(element & 15, dtype), even, before)
-            p = tl.dot(lifted((element >> 4) & 15, dtype), odd, p)
+            p = tl.dot(around_zero(element & 15, dtype), even, before)
+            p = tl.dot(around_zero((element >> 4) & 15, dtype), odd, p)
+        elif unsigned:
+            p = tl.dot((element ^ 128).to(tl.int8, bitcast=True).to(dtype), some, before)
         else:
             p = tl.dot(element.to(dtype), some, before)
-        sums = tl.sum(some.to(tl.float32), 0) if HALVES or ZERO or NUMBER else total
+        sums = tl.sum(some.to(tl.float32), 0) if ZERO or NUMBER or middle != 0.0 else total
         if GROUPED:
-            if HALVES:
-                p -= lift * sums[None, :]
             acc += scaled_part(
                 p, sums[None, :], scale, zero, offset, (columns % N)[:, None], k // group, (columns < N)[:, None], N,
-                groups, ZERO, NUMBER,
+                groups, ZERO, NUMBER, middle,
             )  # fmt: skip
         else:
             acc = p
             total += sums
     if not GROUPED:
-        if HALVES:
-            acc -= lift * total[None, :]
         acc = scaled_part(
-            acc, total[None, :], scale, zero, offset, columns[:, None], 0, (columns < N)[:, None], N, 1, ZERO, NUMBER
+            acc, total[None, :], scale, zero, offset, columns[:, None], 0, (columns < N)[:, None], N, 1, ZERO, NUMBER,
+            middle,
         )  # fmt: skip
     if BIAS:
         acc += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[:, None]
@@ -445,19 +455,24 @@ def _sizes(c: Case) -> tuple[int, int, int, int]:
 
 
 def inputs(c: Case, make: Maker) -> tuple[Any, ...]:
-    """Arguments to try it on: results of size 1. zero: "tensor", "number" or "" for none; K is rounded up to groups."""
+    """Arguments to try it on: results of size 1. zero: "tensor", "number" or "" for none; K is rounded up to groups.
+    unsigned: bytes of 8 bits without a sign; positive: X has no negative number, and so a mean.
+    """
     m, n, k, group = _sizes(c)
     half, dtype = c["bits"] == 4, c.torch_dtype
     if half:
         w = make.integers(256, (n, k // 2)).to(torch.uint8)
     else:
-        w = make.integers(256, (n, k)).sub(128).to(torch.int8)
+        w = make.integers(256, (n, k)).to(torch.uint8)
+        w = w if c.get("unsigned") else w.sub(128).view(torch.int8)
     size = max(k, 1) ** -0.5 / (4.6 if half else 74.0)
     groups = (n, k // group) if group < k else (n,)
     scale = (make.normal(groups, torch.float32, 0.2, 1.0).abs() + 0.1).mul_(size).to(dtype)
-    kind, middle = c.get("zero", ""), 8.0 if half else 3.0
+    kind, middle = c.get("zero", ""), 8.0 if half else 128.0 if c.get("unsigned") else 3.0
     zero = make.normal(groups, dtype, 1.0, middle) if kind == "tensor" else middle if kind == "number" else None
-    return make.normal((m, k), dtype), w, scale, zero, make.normal((n,), dtype) if c.get("bias") else None
+    x = make.normal((m, k), dtype)
+    x = x.abs_() if c.get("positive") else x
+    return x, w, scale, zero, make.normal((n,), dtype) if c.get("bias") else None
 
 
 def cost(c: Case) -> Cost:
@@ -499,6 +514,10 @@ OPERATIONS = (
             case("bf16", m=16, k=256, n=64, bits=4, group=64, zero="tensor"),
             case("f16", m=1, k=640, n=72, bits=4, group=128, zero="tensor", bias=1),
             case("f16", m=18, k=640, n=72, bits=4, group=128, zero="tensor"),
+            *(case("f16", m=m, k=14336, n=32, bits=4, group=g, zero=z, positive=1)
+              for m, g, z in ((16, 0, "number"), (2, 0, "number"), (16, 128, "tensor"))),
+            *(case("f16", m=m, k=k, n=32, bits=8, zero=z, unsigned=1, positive=p)
+              for m, k, z, p in ((16, 14336, "number", 1), (20, 300, "tensor", 1), (20, 96, "", 0), (3, 70, "", 0))),
         ),
         cases=(
             *(case("bf16", m=m, k=k, n=n, bits=4, group=128, zero="tensor") for m in (1, 16, 64) for n, k in LAYERS),
