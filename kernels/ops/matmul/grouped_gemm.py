@@ -16,6 +16,7 @@ rows of one expert, [K, N] tile by tile.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -170,6 +171,23 @@ def weight_gradient_kernel(
     cols = (col + tl.arange(0, BN))[None, :]
     into = dw + expert.to(tl.int64) * K * N + rows * N + cols
     tl.store(into, acc.to(dw.dtype.element_ty), mask=(rows < K) & (cols < N))
+
+
+@triton.jit
+def weigh_rows_kernel(
+    d, x, source, weight, made, K, d_row, x_row, x_col, BLOCK: tl.constexpr, GATHER: tl.constexpr
+):  # fmt: skip
+    """One row i: made[i] = D[i] . X[source[i]], D[i] *= weight[i]."""
+    row = tl.program_id(0).to(tl.int64)
+    of = tl.load(source + row).to(tl.int64) if GATHER else row
+    share = tl.load(weight + row).to(tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(0, K, BLOCK):
+        col = k + tl.arange(0, BLOCK)
+        mine = tl.load(d + row * d_row + col, mask=col < K, other=0.0).to(tl.float32)
+        total += mine * tl.load(x + of * x_row + col.to(tl.int64) * x_col, mask=col < K, other=0.0).to(tl.float32)
+        tl.store(d + row * d_row + col, (mine * share).to(d.dtype.element_ty), mask=col < K)
+    tl.store(made + row, tl.sum(total, 0).to(made.dtype.element_ty))
 
 
 def _power(n: int) -> int:
@@ -350,14 +368,37 @@ def grouped_gemm_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of `grouped_gemm` for its rows X[source[i]], [T, K] in their sorted order, and for W [E, K, N].
 
-    dy [T, N] like Y. The gradient of X sums those of the rows that are the same one; that of weight is not made. Raises
-    the errors of `grouped_gemm`.
+    dy [T, N] like Y. The gradient of X sums those of the rows that are the same one; that of weight `wanted_gradients`
+    makes. Raises the errors of `grouped_gemm`.
+    """
+    dx, dw, _ = wanted_gradients(dy, x, w, offsets, source, target, weight, (True, True, False), precision)
+    assert dx is not None and dw is not None
+    return dx, dw
+
+
+def wanted_gradients(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor, source: torch.Tensor | None,
+    target: torch.Tensor | None, weight: torch.Tensor | None, wanted: tuple[bool, bool, bool], precision: str = "ieee",
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:  # fmt: skip
+    """`grouped_gemm_backward`, and the gradient of weight [T]: of the three those that are wanted, else None.
+
+    That of weight i is the row i of dY @ W^T, which the gradient of X is too but for the weight, times that of X: no
+    product is made for it. Raises the errors of `grouped_gemm`.
     """
     t = _checked(x, w, offsets, source, target, weight)
     (e, k, n) = w.shape
     if dy.shape != (t, n) or dy.dtype != x.dtype or dy.device != x.device:
         raise ValueError(f"dy is {dy.dtype} {[*dy.shape]}, the result was {x.dtype} {[t, n]}")
-    dx = grouped_gemm(dy, w.mT, offsets, target, None, weight, precision)
+    of_x, of_w, of_weight = wanted
+    dx, dweight = None, None
+    if weight is not None and of_weight:
+        dx = grouped_gemm(dy, w.mT, offsets, target, None, None, precision)
+        dweight = weigh_rows(dx, x, source, weight)
+    elif of_x:
+        dx = grouped_gemm(dy, w.mT, offsets, target, None, weight, precision)
+    dx = dx if of_x else None
+    if not of_w:
+        return dx, None, dweight
     dw = torch.empty((e, k, n), dtype=w.dtype, device=w.device)
     if dw.numel() and t:
         offsets = offsets.contiguous()
@@ -372,7 +413,28 @@ def grouped_gemm_backward(
         launch_gradient(variant, x, dy, dw, offsets, source, target, weight)
     else:
         dw.zero_()
-    return dx, dw
+    return dx, dw, dweight
+
+
+def weigh_rows(
+    d: torch.Tensor, x: torch.Tensor, source: torch.Tensor | None, weight: torch.Tensor
+) -> torch.Tensor:  # fmt: skip
+    """D [T, K], in place, times weight [T]; before that its rows' products with X[source[i]], [T] like weight."""
+    weight = weight.contiguous()
+    source = None if source is None else source.contiguous()
+    made = torch.empty_like(weight)
+    if not d.numel():
+        return made.zero_()
+    variant = row_variant(source is not None)
+    weigh_rows_kernel[(d.shape[0],)](
+        d, x, weight if source is None else source, weight, made, d.shape[1], d.stride(0), *x.stride(), **variant.meta
+    )
+    return made
+
+
+def row_variant(gather: bool) -> Variant:
+    """Of the rows' products: bound by memory, nothing to choose."""
+    return Variant(weigh_rows_kernel, (("BLOCK", 2048), ("GATHER", gather)), 4)
 
 
 def _routed(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -462,6 +524,15 @@ def _gradient_build(v: Variant) -> Build:
     return Build(near, signature, ("N", "K", "x_row", "d_row"), refused(False, held))
 
 
+def _rows_build() -> Build:
+    """The rows' products with weights in f32."""
+    v = row_variant(True)
+    near = replace(v, constants=(*v.constants, ("x_col", 1)))
+    signature = {"d": "*bf16", "x": "*bf16", "source": "*i64", "weight": "*fp32", "made": "*fp32",
+                 **dict.fromkeys(("K", "d_row", "x_row"), "i32")}  # fmt: skip
+    return Build(near, signature, ("K", "d_row", "x_row"))
+
+
 PLAIN, GATHER, SCATTER = _flags(None, None, None), _flags(1, None, None), _flags(None, 1, 1)
 W = torch.empty((8, 28672, 4096), dtype=torch.bfloat16, device="meta").mT
 CHECKS = (
@@ -509,8 +580,11 @@ OPERATIONS = (
         cost=cost_backward, checks=CHECKS,
         cases=tuple(case("bf16", mode=m, **sizes) for pair in zip(UP[::2], DOWN[::2], strict=True)
                     for m, sizes in zip(("gather", "scatter"), pair, strict=True)),
-        builds=tuple(_gradient_build(gradient_space(8, 28672, 4096, 8192, 2, f)[i])
-                     for i, f in ((0, GATHER), (1, SCATTER), (4, PLAIN))),
+        builds=(
+            *(_gradient_build(gradient_space(8, 28672, 4096, 8192, 2, f)[i])
+              for i, f in ((0, GATHER), (1, SCATTER), (4, PLAIN))),
+            _rows_build(),
+        ),
         fixed=("e",), wrong_interpreted=("bf16",),
     ),
 )  # fmt: skip

@@ -204,11 +204,22 @@ def linear_cross_entropy_with_gradient(
     reduction: "mean" or "sum". piece_bytes: the most of logits that is there at once. Rows that are ignored have no
     gradient. Raises the errors of `linear_cross_entropy`.
     """
+    loss, dx, dw = wanted_gradients(x, w, target, (True, True), ignore_index, reduction, piece_bytes)
+    assert dx is not None and dw is not None
+    return loss, dx, dw
+
+
+def wanted_gradients(
+    x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, wanted: tuple[bool, bool], ignore_index: int = IGNORE,
+    reduction: str = "mean", piece_bytes: int = PIECE_BYTES,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:  # fmt: skip
+    """`linear_cross_entropy_with_gradient`, with None for that of X or W which is not wanted and costs nothing."""
     _checked(x, w, target, reduction, REDUCTIONS[:2], "ieee")
     x, w, target = x.detach(), w.detach(), target.contiguous()
     (t, _), v = x.shape, w.shape[0]
     losses = torch.empty(t, dtype=torch.float32, device=x.device)
-    dx, dw = torch.empty(x.shape, dtype=x.dtype, device=x.device), torch.zeros(w.shape, dtype=w.dtype, device=w.device)
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device) if wanted[0] else None
+    dw = torch.zeros(w.shape, dtype=w.dtype, device=w.device) if wanted[1] else None
     scale = _share(target, ignore_index, reduction)
     step = rows_of_a_piece(v, x.element_size(), piece_bytes)
     logits = torch.empty((min(t, step), v), dtype=x.dtype, device=x.device)
@@ -221,7 +232,10 @@ def linear_cross_entropy_with_gradient(
         d, rows = logits[: piece.stop - first], x[piece]
         torch.mm(rows, w.T, out=d)
         over_rows(d, target[piece], losses[piece], d, scale, ignore_index)
-        torch.mm(d, w, out=dx[piece])
+        if dx is not None:
+            torch.mm(d, w, out=dx[piece])
+        if dw is None:
+            continue
         if first:
             dw.addmm_(d.T, rows)
         else:

@@ -8,7 +8,9 @@ which is twice that of 16 bits: a few rows are bound by memory, some hundreds by
 The matrix units of sm_90 add products of f8 with some 14 bits. So the sum is moved to f32 registers after every 128 of
 K: a second tile of accumulators, M N K / 128 additions, and no tile larger than 128 x 128 for 8 warps. `fast` leaves
 that out, as torch._scaled_mm's use_fast_accum does. Scales a block need that move anyway, and are a multiply-add in it.
-int8 is summed exactly in int32. torch.compile calls _scaled_mm, and a product of int8 with what follows it.
+int8 is summed exactly in int32.
+A few rows by few columns have too few tiles for all multiprocessors: parts of K then, added by a second kernel in their
+order. torch.compile calls _scaled_mm, and a product of int8 with what follows it.
 
 In Triton's interpreter f8 is multiplied as f32 and `fast` changes nothing; what the matrix units do with 14 bits shows
 on a GPU only (`tools/gpu/check_kernels.py`).
@@ -69,25 +71,25 @@ def reference(
 
 @triton.jit
 def scaled_product(
-    a, b, scale_a, scale_b, row, col, M, N, K, a_row, a_col, b_row, b_col, sa_row, sa_col, sb_row, sb_col,
+    a, b, scale_a, scale_b, row, col, first, last, M, N, a_row, a_col, b_row, b_col, sa_row, sa_col, sb_row, sb_col,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TMA: tl.constexpr, A_T: tl.constexpr, B_T: tl.constexpr,
     EVEN_K: tl.constexpr, INTEGER: tl.constexpr, BLOCKED: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """A[row : row + BM] @ B[:, col : col + BN] in f32, scaled already where BLOCKED; int32 where INTEGER."""
+    """A[row : row + BM, first : last] @ B[first : last, col : col + BN]: f32, scaled already where BLOCKED, or i32."""
     total: tl.constexpr = tl.int32 if INTEGER else tl.float32
     acc = tl.zeros((BM, BN), total)
     # Rows and columns outside wrap around: loads need no mask for them.
     rows = ((row + tl.arange(0, BM)) % M).to(tl.int64)
     cols = ((col + tl.arange(0, BN)) % N).to(tl.int64)
-    ks = tl.arange(0, BK)
+    ks = first + tl.arange(0, BK)
     if not TMA:
         at_a = a + rows[:, None] * a_row + ks[None, :].to(tl.int64) * a_col
         at_b = b + ks[:, None].to(tl.int64) * b_row + cols[None, :] * b_col
     if BLOCKED:
-        at_sa = scale_a + rows * sa_row
+        at_sa = scale_a + rows * sa_row + (first // 128) * sa_col
         # A tile is no wider than a block and begins where one does, or within: one scale for all of its columns.
-        at_sb = scale_b + (col // 128).to(tl.int64) * sb_col
-    for k in range(0, K, BK):
+        at_sb = scale_b + (col // 128).to(tl.int64) * sb_col + (first // 128) * sb_row
+    for k in range(first, last, BK):
         if TMA:
             if A_T:
                 x = a.load([k, row]).T
@@ -102,8 +104,8 @@ def scaled_product(
                 x = tl.load(at_a)
                 y = tl.load(at_b)
             else:
-                x = tl.load(at_a, mask=ks[None, :] < K - k, other=0.0)
-                y = tl.load(at_b, mask=ks[:, None] < K - k, other=0.0)
+                x = tl.load(at_a, mask=ks[None, :] < last - (k - first), other=0.0)
+                y = tl.load(at_b, mask=ks[:, None] < last - (k - first), other=0.0)
             at_a += BK * tl.cast(a_col, tl.int64)
             at_b += BK * tl.cast(b_row, tl.int64)
         if BLOCKED:
@@ -116,7 +118,7 @@ def scaled_product(
         elif FAST:
             acc = tl.dot(x, y, acc)
         else:
-            acc = tl.dot(x, y, acc, max_num_imprecise_acc=BK)
+            acc = tl.dot(x, y, acc, max_num_imprecise_acc=128)
     return acc
 
 
@@ -136,20 +138,27 @@ def scaled_gemm_kernel(
     a, b, c, scale_a, scale_b, M, N, K, a_row, a_col, b_row, b_col, c_row, sa_row, sa_col, sb_row, sb_col,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, FLATTEN: tl.constexpr,
     TMA: tl.constexpr, A_T: tl.constexpr, B_T: tl.constexpr, EVEN_K: tl.constexpr, INTEGER: tl.constexpr,
-    BLOCKED: tl.constexpr, FAST: tl.constexpr,
+    BLOCKED: tl.constexpr, FAST: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
     """Tiles BM x BN of C, each by one program. TMA: a, b, c are descriptors, c's block is half a tile wide.
 
-    Scales that are no block's have a stride of 0 along rows or columns where there is one for all.
+    Scales that are no block's have a stride of 0 along rows or columns where there is one for all. Where SPLIT_K is not
+    1, a part of K goes into c [SPLIT_K, M, N] of f32 or int32 as it is, for `join_scaled`.
     """
+    first, last = 0, K
+    if SPLIT_K > 1:
+        share = tl.cdiv(tl.cdiv(K, BK), SPLIT_K) * BK
+        first = tl.program_id(1) * share
+        last = tl.minimum(first + share, K)
+        c += tl.program_id(1).to(tl.int64) * M * N
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
         row, col = tile_at(tile, M, N, BM, BN, GROUP_M)
         acc = scaled_product(
-            a, b, scale_a, scale_b, row, col, M, N, K, a_row, a_col, b_row, b_col, sa_row, sa_col, sb_row, sb_col,
-            BM, BN, BK, TMA, A_T, B_T, EVEN_K, INTEGER, BLOCKED, FAST,
+            a, b, scale_a, scale_b, row, col, first, last, M, N, a_row, a_col, b_row, b_col, sa_row, sa_col, sb_row,
+            sb_col, BM, BN, BK, TMA, A_T, B_T, EVEN_K, INTEGER, BLOCKED, FAST,
         )  # fmt: skip
-        if BLOCKED:
+        if BLOCKED or SPLIT_K > 1:
             y = acc
         else:
             rows = row + tl.arange(0, BM)
@@ -165,28 +174,53 @@ def scaled_gemm_kernel(
             stored_tile(c, y, row, col, M, N, c_row, BM, BN, False)
 
 
+@triton.jit
+def join_scaled(
+    parts, c, scale_a, scale_b, count, N, c_row, sa_row, sb_col, SPLIT_K: tl.constexpr, BLOCKED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """C [M, N], of count numbers: the sum of parts [SPLIT_K, M, N], in their order, scaled where not BLOCKED."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), parts.dtype.element_ty)
+    for part in tl.static_range(SPLIT_K):
+        total += tl.load(parts + part * count + at, mask=at < count, other=0)
+    row, col = at // N, at % N
+    y = total.to(tl.float32)
+    if not BLOCKED:
+        y *= tl.load(scale_a + row * sa_row, mask=at < count, other=0.0)
+        y *= tl.load(scale_b + col * sb_col)
+    tl.store(c + row * c_row + col, y.to(c.dtype.element_ty), mask=at < count)
+
+
 def space(a: torch.Tensor, b: torch.Tensor, blocked: bool, tma: bool, fast: bool = False) -> list[Variant]:
     """Variants worth timing for these operands, the likeliest first; tma: whether TMA takes all three matrices."""
     (m, k), n, integer = a.shape, b.shape[1], a.dtype == torch.int8
     twice = blocked or (not integer and not fast)  # two tiles of accumulators
 
     def tile(
-        bm: int, bn: int, warps: int, stages: int, described: bool = False, flat: bool = False, bk: int = BLOCK
-    ) -> Variant:
+        bm: int, bn: int, warps: int, stages: int, described: bool = False, flat: bool = False, bk: int = BLOCK,
+        split: int = 1,
+    ) -> Variant:  # fmt: skip
         constants: tuple[tuple[str, Any], ...] = (
             ("BM", bm), ("BN", bn), ("BK", bk), ("GROUP_M", 8), ("FLATTEN", flat), ("TMA", described),
             ("A_T", described and transposed(a)), ("B_T", described and transposed(b)), ("EVEN_K", k % bk == 0),
-            ("INTEGER", integer), ("BLOCKED", blocked), ("FAST", fast),
+            ("INTEGER", integer), ("BLOCKED", blocked), ("FAST", fast), ("SPLIT_K", split),
         )  # fmt: skip
         shared = shared_bytes(bm, bn, bk, stages, 1, bm * bn if described else 0)
         held = (2 if twice else 1) * bm * bn // (32 * warps)
-        names = ("BM", "BN", "BK", "FLATTEN", "TMA")
+        names = ("BM", "BN", "BK", "FLATTEN", "TMA", "SPLIT_K")
         return Variant(scaled_gemm_kernel, constants, warps, stages, names, shared, held + 40)
+
+    def parts(bn: int) -> list[int]:
+        """Parts of K by which an H200's multiprocessors have one to four programs each; none where N has them."""
+        across = triton.cdiv(n, bn)
+        return [s for s in (2, 4, 8) if across < 132 * 2 and 132 <= across * s <= 132 * 4 and k // s >= 2 * BLOCK]
 
     if m <= 64:
         bm = 16 if m <= 16 else 32 if m <= 32 else 64
         few = [tile(bm, 64, 4, 4), tile(bm, 32, 4, 5), tile(bm, 128, 4, 4), tile(bm, 64, 8, 4)]
         few += [] if blocked else [tile(bm, 64, 4, 3, bk=256), tile(bm, 32, 4, 4, bk=256)]
+        few += [tile(bm, bn, 4, 4, split=s) for bn in (64, 128) for s in parts(bn)]
         return few + ([tile(bm, 64, 4, 4, True), tile(bm, 128, 4, 4, True)] if tma else [])
     small = [tile(64, 64, 4, 4), tile(64, 128, 4, 3)]
     if m * n < 132 * 64 * 128:
@@ -221,9 +255,18 @@ def launch(
     if not variant["BLOCKED"]:  # one number for all is at the same place for each
         of_scales = (scale_a.stride(0) if scale_a.shape[0] > 1 else 0, 0, 0,
                      scale_b.stride(1) if scale_b.shape[1] > 1 else 0)  # fmt: skip
-    scaled_gemm_kernel[grid](
-        *operands, scale_a, scale_b, m, n, k, *a.stride(), *b.stride(), c.stride(0), *of_scales, **variant.meta
+    split, c_row = variant["SPLIT_K"], c.stride(0)
+    if split > 1:
+        kind = torch.int32 if variant["INTEGER"] else torch.float32
+        operands, c_row = (a, b, torch.empty((split, m, n), dtype=kind, device=a.device)), n
+    scaled_gemm_kernel[(*grid, split)](
+        *operands, scale_a, scale_b, m, n, k, *a.stride(), *b.stride(), c_row, *of_scales, **variant.meta
     )
+    if split > 1:
+        join_scaled[(triton.cdiv(m * n, 1024),)](
+            operands[2], c, scale_a, scale_b, m * n, n, c.stride(0), of_scales[0], of_scales[3], SPLIT_K=split,
+            BLOCKED=variant["BLOCKED"], BLOCK=1024, num_warps=4,
+        )  # fmt: skip
 
 
 def _scales(
@@ -331,12 +374,13 @@ NO_F8 = "has no products of f8e4m3"
 STRIDES = ("a_row", "b_col", "c_row")
 
 
-def _build(v: Variant, kind: str) -> Build:
+def build_of(v: Variant, kind: str) -> Build:
     """As compiled offline: rows of A and columns of B contiguous, bf16 results, sizes multiples of 16."""
     bm, bn, bk, described = v["BM"], v["BN"], v["BK"], v["TMA"]
     name = "i8" if kind == "int8" else "fp8e4nv"
     blocks = {"a": f"{name}[{bm},{bk}]", "b": f"{name}[{bn},{bk}]", "c": f"bf16[{bm},{bn // 2}]"}
-    pointers = {"a": f"*{name}", "b": f"*{name}", "c": "*bf16"}
+    parts = "*i32" if kind == "int8" else "*fp32"
+    pointers = {"a": f"*{name}", "b": f"*{name}", "c": parts if v["SPLIT_K"] > 1 else "*bf16"}
     of_scales = ("sa_row", "sa_col", "sb_row", "sb_col")
     signature = {
         **{p: f"tensordesc<{blocks[p]}>" if described else pointers[p] for p in "abc"},
@@ -358,9 +402,11 @@ def _described(kind: str, blocked: bool, tma: bool, which: int, m: int = 8192) -
     dtype = torch.int8 if kind == "int8" else torch.float8_e4m3fn
     a = torch.empty((m, 4096), dtype=dtype, device="meta")
     b = torch.empty((8192, 4096), dtype=dtype, device="meta").T
-    return _build(space(a, b, blocked, tma)[which], kind)
+    return build_of(space(a, b, blocked, tma)[which], kind)
 
 
+A_FEW = torch.empty((16, 14336), dtype=torch.float8_e4m3fn, device="meta")
+B_FEW = torch.empty((4096, 14336), dtype=torch.float8_e4m3fn, device="meta").T
 LARGE = ((8192, 4096, 14336), (4096, 7168, 4096), (16, 4096, 14336), (64, 7168, 4096))
 OPERATIONS = (
     Operation(
@@ -386,6 +432,9 @@ OPERATIONS = (
             _described("f8", False, True, 0), _described("f8", False, False, 0), _described("f8", True, True, 0),
             _described("f8", True, False, 1), _described("f8", False, False, 0, 16),
             _described("int8", False, True, 0), _described("int8", False, False, 2),
+            *(build_of(next(v for v in space(A_FEW, B_FEW, blocked, False) if v["SPLIT_K"] > 1), "f8")
+              for blocked in (False, True)),
+            build_of(next(v for v in space(A_FEW, B_FEW, False, False) if v["BK"] == 256), "f8"),
         ),
     ),
 )  # fmt: skip

@@ -27,15 +27,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 F8 = torch.float8_e4m3fn
 
 
-def _sized(m: int, kind: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _sized(m: int, n: int, k: int, kind: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Of sizes for which other tiles are offered, with no memory behind them."""
-    return torch.empty((m, 272), dtype=kind, device="meta"), torch.empty((16384, 272), dtype=kind, device="meta").T
+    return torch.empty((m, k), dtype=kind, device="meta"), torch.empty((n, k), dtype=kind, device="meta").T
 
 
 @pytest.mark.parametrize("kind", ["f8", "int8"])
-@pytest.mark.parametrize("m", [40, 300, 8192])
+@pytest.mark.parametrize(("m", "n", "k"), [(40, 16384, 272), (40, 4096, 8192), (300, 16384, 272), (8192, 16384, 272)])
 @pytest.mark.parametrize("block", [False, True])
-def test_every_variant_agrees(kind: str, m: int, block: bool) -> None:
+def test_every_variant_agrees(kind: str, m: int, n: int, k: int, block: bool) -> None:
+    """Parts of K among them, of which the last has nothing."""
     if block and kind == "int8":
         return
     scales = "block" if block else "row"
@@ -43,8 +44,9 @@ def test_every_variant_agrees(kind: str, m: int, block: bool) -> None:
     a, b, scale_a, scale_b, *_ = arguments
     wanted = [scale_a, scale_b.T] if block else [scale_a, scale_b.reshape(1, -1)]
     tried = {}
-    for variant in space(*_sized(m, a.dtype), block, True):
-        tried[variant["BM"], variant["BN"], variant["BK"], variant["TMA"], variant["FLATTEN"]] = variant
+    for variant in space(*_sized(m, n, k, a.dtype), block, True):
+        tried[tuple(variant[name] for name in variant.tuned)] = variant
+    assert max(v["SPLIT_K"] for v in tried.values()) == (8 if n == 4096 else 1)
     for variant in tried.values():
         whole = tuple((n, 272 % variant["BK"] == 0 if n == "EVEN_K" else x) for n, x in variant.constants)
         object.__setattr__(variant, "constants", whole)
