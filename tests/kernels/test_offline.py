@@ -179,14 +179,8 @@ def test_sums_of_f8_are_moved_after_128_whatever_a_tile_is(blocks: int, moved: i
     a, b = (torch.empty((n, 8192), dtype=torch.float8_e4m3fn, device="meta") for n in (64, 4096))
     variant = next(v for v in scaled_gemm.space(a, b.T, False, False) if (v["BM"], v["BK"]) == (64, blocks))
     item = scaled_gemm.build_of(variant, "f8")
+    constants = dict(item.variant.constants)
     made = compile_for(
-        variant.kernel,
-        item.signature,
-        dict(item.variant.constants),
-        "sm_90",
-        variant.warps,
-        2,
-        divisible=item.divisible,
-    )
-    assert re.findall(r"maxNumImpreciseAcc = (\d+)", made.texts["ttgir"])
+        variant.kernel, item.signature, constants, "sm_90", variant.warps, 2, divisible=item.divisible
+    )  # fmt: skip
     assert set(re.findall(r"maxNumImpreciseAcc = (\d+)", made.texts["ttgir"])) == {str(moved)}

@@ -482,10 +482,12 @@ def cost(c: Case) -> Cost:
     return Cost((m * k + m * n) * c.itemsize + n * k * c["bits"] // 8 + scales, 2 * m * n * k)
 
 
-def _build(m: int, group: int, halves: bool, which: int, after: tuple[tuple[str, Any], ...]) -> Build:
+def _build(
+    m: int, group: int, halves: bool, which: int, after: tuple[tuple[str, Any], ...], stored: str = "*i8"
+) -> Build:
     """A variant as compiled offline: bf16, sizes multiples of 16."""
     v = space(m, 4096, 8192, group, halves, halves, after)[which]
-    w = "*i32" if halves and v.kernel is weight_only_gemv else "*u8" if halves else "*i8"
+    w = "*i32" if halves and v.kernel is weight_only_gemv else "*u8" if halves else stored
     integers = ("M", "N", "K", "x_row", "w_row", "group", "groups")
     y = "*fp32" if v["SPLIT_K"] > 1 else "*bf16"
     signature = {"x": "*bf16", "w": w, "scale": "*bf16", "zero": "*bf16", "bias": "*bf16", "y": y,
@@ -498,6 +500,7 @@ def _build(m: int, group: int, halves: bool, which: int, after: tuple[tuple[str,
 
 PLAIN = (("ZERO", False), ("NUMBER", False), ("BIAS", False))
 ZEROS = (("ZERO", True), ("NUMBER", False), ("BIAS", False))
+NUMBERS = (("ZERO", False), ("NUMBER", True), ("BIAS", False))
 LAYERS = ((4096, 4096), (28672, 4096), (4096, 14336))
 """N, K of a model of 8 billion parameters: out, gate and up, down."""
 OPERATIONS = (
@@ -528,7 +531,7 @@ OPERATIONS = (
         builds=(
             _build(1, 128, True, 0, ZEROS), _build(1, 128, True, 2, ZEROS), _build(4, 128, True, 0, ZEROS),
             _build(1, 8192, False, 0, PLAIN), _build(16, 128, True, 0, ZEROS), _build(64, 128, True, 1, ZEROS),
-            _build(16, 8192, False, 0, PLAIN),
+            _build(16, 8192, False, 0, PLAIN), _build(16, 8192, False, 0, NUMBERS, "*u8"),
         ),
         fixed=("bits", "group"), wrong_interpreted=("bf16",),
     ),
