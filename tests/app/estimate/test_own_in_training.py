@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -113,3 +114,13 @@ def test_products_of_one_byte_are_taken_at_their_own_rate() -> None:
     facts = facts_of(text)
     flops = 2 * 8192 * 8192 * 4096
     assert flops / rate_of("f8e4m3") < own_time_us(facts, "triton:scaled_gemm") < flops / rate_of("bf16")
+
+
+def test_a_kernel_that_no_gpu_has_measured_is_no_advice() -> None:
+    assert predict.is_measured("triton:softmax_axis")
+    assert predict.is_measured("triton:channel_norm"), "over another axis"
+    assert not predict.is_measured("triton:channel")
+    facts = facts_of(RMS_NORM)
+    unknown = replace(facts, kernels=tuple(replace(k, candidate="triton:of_tomorrow") for k in facts.kernels))
+    assert "triton:rms_norm" in {o.candidate for o in advise(facts, Workload(), h200()).alternatives}
+    assert "triton:of_tomorrow" not in {o.candidate for o in advise(unknown, Workload(), h200()).alternatives}
