@@ -225,7 +225,8 @@ def _int_mm(case: Case) -> Call:
 
     def call(a: Any, b: Any, scale_a: Any, scale_b: Any, *more: Any) -> torch.Tensor:
         product = torch._int_mm(a, b.T)
-        return (product.float() * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)).to(case.torch_dtype)
+        scaled: torch.Tensor = product.float() * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)
+        return scaled.to(case.torch_dtype)
 
     compiled: Call = torch.compile(call, dynamic=False)
     return compiled
