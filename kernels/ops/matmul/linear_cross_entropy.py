@@ -267,7 +267,7 @@ def cost_with_gradient(c: Case) -> Cost:
 
 X = torch.empty((8192, 4096), dtype=torch.bfloat16, device="meta")
 W = torch.empty((128256, 4096), dtype=torch.bfloat16, device="meta")
-BESIDE = {"target": "*i64", "tops": "*fp32", "sums": "*fp32", "hits": "*fp32"}
+OTHERS = {"target": "*i64", "tops": "*fp32", "sums": "*fp32", "hits": "*fp32"}
 CHECKS = (
     *(case(d, t=t, h=h, v=v) for d in ("f32", "f16") for t, h, v in ((1, 1, 1), (5, 40, 300), (33, 20, 70))),
     case("f16", t=70, h=64, v=256, ignored=3), case("f32", t=20, h=33, v=130, reduction="sum"),
@@ -288,7 +288,7 @@ OPERATIONS = (
         ),
         cases=MODELS,
         builds=tuple(
-            build_of(space(X, W, tma)[i], beside=BESIDE, b_transposed=True)
+            build_of(space(X, W, tma)[i], ("a", "b"), None, OTHERS, (), True)
             for tma, i in ((True, 0), (True, 2), (False, 2))
         ),
         wrong_interpreted=("bf16",),
