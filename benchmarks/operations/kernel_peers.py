@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from kernels.ops.quantised.weight_only_gemm import unpacked
 from kernels.spec import Case
 
 aten = torch.ops.aten
@@ -256,6 +257,61 @@ def _weight_int4pack_mm(case: Case) -> Call:
     return call
 
 
+def _torchao_int8(case: Case) -> Call:
+    """torchao's tensor of int8 with a scale a row, whose product is compiled as its users are told to. (Its 4 bits are
+    torch's own `_weight_int4pack_mm`.)
+    """
+    if case["bits"] != 8 or case.get("group") or case.get("zero"):
+        raise NotHereError("8 bits with a scale a row only")
+    int8 = package("torchao.quantization.quantize_.workflows.int8.int8_tensor", "Int8Tensor")
+    compiled = torch.compile(F.linear, dynamic=False)
+    wrapped: dict[str, torch.Tensor] = {}
+
+    def call(x: Any, w: Any, scale: Any, zero: Any, bias: Any) -> Any:
+        if not wrapped:
+            wrapped["w"] = int8(w, scale.reshape(-1, 1), [1, w.shape[1]], x.dtype)
+        return compiled(x, wrapped["w"], bias)
+
+    return call
+
+
+def _gemlite(case: Case) -> Call:
+    """gemlite's layers; weights packed once."""
+    half = case["bits"] == 4
+    if half == (not case.get("group")) or (not half and case.get("zero")) or (half and not case.get("zero")):
+        raise NotHereError("8 bits with a scale a row, or 4 bits in groups with zero points only")
+    layers = package("gemlite.helper", "A16W4_HQQ_INT" if half else "A16W8_INT8")
+    packed: dict[str, Any] = {}
+
+    def call(x: Any, w: Any, scale: Any, zero: Any, bias: Any) -> Any:
+        if not packed and half:
+            zeros = zero if isinstance(zero, torch.Tensor) else torch.full_like(scale, zero)
+            packed["layer"] = layers(device=str(x.device), dtype=x.dtype).from_weights(
+                unpacked(w, x.shape[-1]), scale, zeros, bias
+            )
+        elif not packed:
+            packed["layer"] = layers(device=str(x.device), dtype=x.dtype).from_weights(w, bias, scale.reshape(-1, 1))
+        return packed["layer"](x)
+
+    return call
+
+
+def _unpacked_then_product(case: Case) -> Call:
+    """Weights unpacked in every call, by a compiled kernel, and the library's product of 16 bits."""
+    if case["m"] <= 64:
+        raise NotHereError("more than 64 rows only")
+
+    def unpack(w: Any, scale: Any, zero: Any, columns: int, dtype: torch.dtype) -> torch.Tensor:
+        q = unpacked(w, columns).float().view(w.shape[0], scale.numel() // w.shape[0], -1)
+        if zero is not None:
+            q = q - (zero.float().view(*q.shape[:2], 1) if isinstance(zero, torch.Tensor) else zero)
+        made: torch.Tensor = (q * scale.float().view(*q.shape[:2], 1)).view(w.shape[0], columns).to(dtype)
+        return made
+
+    compiled = torch.compile(unpack, dynamic=False)
+    return lambda x, w, scale, zero, bias: F.linear(x, compiled(w, scale, zero, x.shape[-1], x.dtype), bias)
+
+
 def _linear_loss_with_gradients(name: str, attribute: str, use: Callable[..., Any]) -> Builder:
     """A loss of a linear layer and both gradients by autograd: use(function, x, w, target, ignore, reduction)."""
 
@@ -284,9 +340,11 @@ def _two_steps(x: Any, w: Any, target: Any, ignore: int, reduction: str) -> torc
 
 
 def _grouped_mm(case: Case) -> Call:
-    """torch's, with what it does not do round it: rows gathered before, weighted and scattered behind."""
+    """torch's; with what it does not do round it, compiled: rows gathered before, weighted and scattered behind."""
     if case.dtype != "bf16":
         raise NotHereError("bf16 only")
+    if case.get("mode", "plain") == "plain":
+        return lambda x, w, offsets, *none: torch._grouped_mm(x, w, offs=offsets[1:])
 
     def call(x: Any, w: Any, offsets: Any, source: Any, target: Any, weight: Any) -> torch.Tensor:
         rows = x if source is None else x[source]
@@ -295,11 +353,12 @@ def _grouped_mm(case: Case) -> Call:
             y = (y.float() * weight[:, None]).to(y.dtype)
         return y if target is None else torch.empty_like(y).index_copy_(0, target, y)
 
-    return call
+    compiled: Call = torch.compile(call, dynamic=False)
+    return compiled
 
 
 def _grouped_mm_backward(case: Case) -> Call:
-    """Both gradients by torch's, with the gathers and the weights round it."""
+    """Both gradients by torch's, with the gathers and the weights round it compiled."""
     if case.dtype != "bf16":
         raise NotHereError("bf16 only")
 
@@ -310,7 +369,8 @@ def _grouped_mm_backward(case: Case) -> Call:
         ends = offsets[1:]
         return torch._grouped_mm(dy, w.mT, offs=ends), torch._grouped_mm(rows.T, dy, offs=ends)
 
-    return call
+    compiled: Call = torch.compile(call, dynamic=False)
+    return compiled
 
 
 PEERS: Mapping[str, Mapping[str, Builder]] = {
@@ -396,6 +456,7 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     },
     "weight_only_gemm": {
         "_weight_int8pack_mm": _weight_int8pack_mm, "_weight_int4pack_mm": _weight_int4pack_mm,
+        "torchao (int8)": _torchao_int8, "gemlite": _gemlite, "unpacked, F.linear": _unpacked_then_product,
     },
     "linear_cross_entropy": {
         "F.linear_cross_entropy": of(

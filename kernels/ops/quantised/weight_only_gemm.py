@@ -525,6 +525,8 @@ OPERATIONS = (
         cases=(
             *(case("bf16", m=m, k=k, n=n, bits=4, group=128, zero="tensor") for m in (1, 16, 64) for n, k in LAYERS),
             *(case("bf16", m=m, k=k, n=n, bits=8) for m in (1, 16, 64) for n, k in LAYERS),
+            *(case("bf16", m=m, k=k, n=n, **more) for m in (512, 4096) for n, k in LAYERS[1:]
+              for more in ({"bits": 4, "group": 128, "zero": "tensor"}, {"bits": 8})),
             case("bf16", m=4, k=4096, n=28672, bits=4, group=128, zero="tensor"),
             case("bf16", m=1, k=4096, n=28672, bits=4, group=32, zero="number"),
         ),
