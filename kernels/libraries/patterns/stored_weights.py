@@ -25,8 +25,8 @@ BYTES = (torch.int8, torch.uint8)
 FLOATS = ("f32", "bf16", "f16")
 AND, SHIFT = "bitwise_and|__and__", "bitwise_right_shift|__rshift__"
 OFFSET, HALF_OFFSET = Constant("zero"), Constant("half_zero")
-SMALL_OFFSETS = range(-112, 129)
-"""What can be taken off 0 to 15 as int8."""
+SMALL_OFFSETS = (-112, 128)
+"""The least and the most that can be taken off 0 to 15 as int8."""
 
 
 def _shown(name: str) -> Term:
@@ -77,7 +77,7 @@ def _stored(bound: Bound) -> Roles | None:
     if half and (k % 2 or (value(bound["w"]).dtype.is_signed and not bound["masked"])):
         return None
     if "half_zero" in bound:
-        if "zero" in bound or bound["half_zero"] not in SMALL_OFFSETS:
+        if "zero" in bound or not SMALL_OFFSETS[0] <= bound["half_zero"] <= SMALL_OFFSETS[1]:
             return None
         bound = {**bound, "zero": bound["half_zero"]}
     bias = bound.get("bias")
