@@ -49,6 +49,12 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
     return ""
 
 
+def unchanged(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bits: NaN too, and f8, which torch.equal refuses."""
+    one, other = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (before, after))
+    return torch.equal(one, other)
+
+
 def pointed(index: torch.Tensor, source: torch.Tensor, dim: int) -> torch.Tensor | None:
     """The values that indices select along a dimension; None where one is out of range, or there twice.
 

@@ -56,6 +56,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "jagged_softmax": "ops.scatter.jagged_softmax",
     "layer_norm": "ops.norm.layer_norm",
     "layer_norm_backward": "ops.norm.layer_norm_backward",
+    "linear_cross_entropy": "ops.matmul.linear_cross_entropy",
     "linear_recurrence": "ops.scan.linear_recurrence",
     "matmul": "ops.matmul.matmul",
     "matmul_argmin": "ops.matmul.matmul_argmin",
@@ -81,6 +82,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "rope": "ops.elementwise.rope",
     "router": "ops.reduction.router",
     "rows": "ops.shared.rows",
+    "scaled_gemm": "ops.quantised.scaled_gemm",
     "scatter_add": "ops.scatter.scatter_add",
     "softmax": "ops.softmax.softmax",
     "softmax_axis": "ops.softmax.softmax_axis",
@@ -93,6 +95,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "tuned": "tuning_cache",
     "two_axis_reduction": "ops.reduction.two_axis_reduction",
     "vector_add": "ops.vector_add",
+    "weight_only_gemm": "ops.quantised.weight_only_gemm",
     "written": "hand_written",
 }
 """Former -> present name, both without the package's. Several files became one where several stand for the same."""

@@ -16,6 +16,8 @@ from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.products import PRODUCTS
 from kernels.libraries.patterns.recognised import CAUSAL_KIND, causal_convolutions
 from kernels.libraries.patterns.rows import ROWS
+from kernels.libraries.patterns.scaled_products import SCALED
+from kernels.libraries.patterns.stored_weights import STORED
 from kernels.libraries.patterns.tails import tail
 from kernels.ops.norm import layer_norm, rms_norm
 from kernels.ops.scan.causal_conv1d import WIDEST
@@ -48,7 +50,7 @@ class Written:
 
 
 TRAINED = re.compile(r"from kernels\.\w+ import")
-LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS)
+LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS, *SCALED, *STORED)
 
 
 def _rows(graph: Graph, item: Match) -> str:

@@ -263,7 +263,8 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     if not facts.shapes:
         alternative = Alternative("triton", "triton:custom", None, _lines(facts), "", True, "", "custom")
         return [Option(alternative)]
-    kernels = [_own(facts, kernel, device, rates) for kernel in facts.kernels]
+    known = [kernel for kernel in facts.kernels if predict.is_measured(kernel.candidate)]
+    kernels = [_own(facts, kernel, device, rates) for kernel in known]
     fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
     if (fused or facts.taken.operations) and not facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
@@ -273,7 +274,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         note = "; ".join(n for n in (note, in_helion) if n)
         lines = facts.generated_lines or _lines(facts)
         kernels.append(_write_option(predicted, "triton:generated", "generated", lines, note))
-    if facts.kernels:
+    if known:
         return kernels
     several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
     unrolled = any(

@@ -220,7 +220,7 @@ def own_us(
 ) -> float:
     """µs of this project's own kernel. candidate: "triton:KERNEL". part: of the region, the rest stays eager.
 
-    Forward and backward are a kernel each.
+    Forward and backward are a kernel each, with the products of both where there are any.
     """
     if part is not None:
         return library_us(shape, device, candidate, rates, part, density)
@@ -232,7 +232,8 @@ def own_us(
         forward, backward = shape.halves
         moved = _moved_us(candidate, shape.operations, forward, device, rates)
         moved += _moved_us(candidate + OWN_BACKWARD, shape.operations, backward, device, rates)
-        return base + 2 * rates.times.fused_kernel + moved
+        computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
+        return base + 2 * rates.times.fused_kernel + math.hypot(moved, computed)
     moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
     computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
     computed += idle_us(shape.between, device, rates)
@@ -306,6 +307,7 @@ def heads(shape: ShapeFacts) -> str:
 
 NARROW_PRODUCTS = {
     "torch.nn.functional.scaled_mm": "f8e4m3", "torch._scaled_mm": "f8e4m3", "torch._int_mm": "i8",
+    "triton:scaled_gemm": "f8e4m3",
 }  # fmt: skip
 """Calls that give the units 8-bit operands as they are, where the text widens them first."""
 

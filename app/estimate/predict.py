@@ -209,6 +209,14 @@ def _bytes_written_with(cost: Cost, part: frozenset[str] | None) -> int:
     return sum(o.bytes_written for o in launched if o.name not in part) + sum(inside[-1:])
 
 
+def is_measured(candidate: str) -> bool:
+    """Whether the tables that are shipped have this project's own kernel, over any axis.
+
+    One that no GPU has measured is tried by a validation like the others, and not advised: its time would be a guess.
+    """
+    return any(name == candidate or name.startswith(f"{candidate} ") for name in (*FITTED.rows, *FITTED.flops))
+
+
 def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTED) -> Prediction | None:
     """This project's own kernel for all of the region, or for a part of it."""
     part = kernel.part

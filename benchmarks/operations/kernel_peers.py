@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from kernels.ops.quantised.weight_only_gemm import unpacked
 from kernels.spec import Case
 
 aten = torch.ops.aten
@@ -222,6 +223,199 @@ def _rows(x: torch.Tensor) -> tuple[int, ...]:
     return (x.shape[-1],)
 
 
+def _scaled_mm(fast: bool) -> Builder:
+    """torch's on cuBLASLt, with a scale a matrix or a row; two of the same kind, which it asks for."""
+
+    def build(case: Case) -> Call:
+        if case.get("kind", "f8") != "f8" or case["scales"] == "block" or case["m"] % 16:
+            raise NotHereError("f8 with a scale a matrix or a row, rows in sixteens")
+
+        def call(a: Any, b: Any, scale_a: Any, scale_b: Any, *more: Any) -> torch.Tensor:
+            scale_b = scale_b if scale_b.dim() < 2 else scale_b.reshape(1, -1)
+            made: torch.Tensor = torch._scaled_mm(
+                a, b.T, scale_a, scale_b, out_dtype=case.torch_dtype, use_fast_accum=fast
+            )
+            return made
+
+        return call
+
+    return build
+
+
+def _scaled_mm_blocks(case: Case) -> Call:
+    """torch's on cuBLASLt by blocks: scales in its own layout, made once."""
+    if case["scales"] != "block":
+        raise NotHereError("scales of blocks only")
+    kinds = package("torch.nn.functional", "ScalingType")
+    scaled_mm = package("torch.nn.functional", "scaled_mm")
+    laid_out: dict[str, torch.Tensor] = {}
+
+    def call(a: Any, b: Any, scale_a: Any, scale_b: Any, *more: Any) -> Any:
+        if not laid_out:
+            laid_out["a"] = scale_a.T.contiguous().T
+            laid_out["b"] = F.pad(scale_b, (0, -scale_b.shape[1] % 4))[:, : scale_b.shape[1]].T
+        return scaled_mm(
+            a, b.T, laid_out["a"], kinds.BlockWise1x128, laid_out["b"], kinds.BlockWise128x128,
+            output_dtype=case.torch_dtype,
+        )  # fmt: skip
+
+    return call
+
+
+def _int_mm(case: Case) -> Call:
+    """torch's product in int32, and what scales it, compiled."""
+    if case.get("kind") != "int8" or case["m"] <= 16:
+        raise NotHereError("int8 and more than 16 rows only")
+
+    def call(a: Any, b: Any, scale_a: Any, scale_b: Any, *more: Any) -> torch.Tensor:
+        product = torch._int_mm(a, b.T)
+        scaled: torch.Tensor = product.float() * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)
+        return scaled.to(case.torch_dtype)
+
+    compiled: Call = torch.compile(call, dynamic=False)
+    return compiled
+
+
+def _weight_int8pack_mm(case: Case) -> Call:
+    """torch's for a scale a row."""
+    if case["bits"] != 8 or case.get("group") or case.get("zero") or case.get("bias"):
+        raise NotHereError("8 bits with a scale a row only")
+    return lambda x, w, scale, *more: torch._weight_int8pack_mm(x, w, scale)
+
+
+def _weight_int4pack_mm(case: Case) -> Call:
+    """torch's (tinygemm) for groups; weights packed once, and a zero that is added behind the scale."""
+    if case["bits"] != 4 or not case.get("group") or case.dtype != "bf16":
+        raise NotHereError("4 bits in groups and bf16 only")
+    packed: dict[str, torch.Tensor] = {}
+
+    def call(x: Any, w: Any, scale: Any, zero: Any, bias: Any) -> Any:
+        if not packed:
+            packed["w"] = torch._convert_weight_to_int4pack(((w & 15) << 4) | (w >> 4), 8)
+            less = (8 - (0 if zero is None else zero)) * scale
+            packed["scales"] = torch.stack((scale, less), -1).transpose(0, 1).contiguous()
+        y = torch._weight_int4pack_mm(x, packed["w"], case["group"], packed["scales"])
+        return y if bias is None else y + bias
+
+    return call
+
+
+def _torchao_int8(case: Case) -> Call:
+    """torchao's tensor of int8 with a scale a row, whose product is compiled as its users are told to. (Its 4 bits are
+    torch's own `_weight_int4pack_mm`.)
+    """
+    if case["bits"] != 8 or case.get("group") or case.get("zero"):
+        raise NotHereError("8 bits with a scale a row only")
+    int8 = package("torchao.quantization.quantize_.workflows.int8.int8_tensor", "Int8Tensor")
+    compiled = torch.compile(F.linear, dynamic=False)
+    wrapped: dict[str, torch.Tensor] = {}
+
+    def call(x: Any, w: Any, scale: Any, zero: Any, bias: Any) -> Any:
+        if not wrapped:
+            wrapped["w"] = int8(w, scale.reshape(-1, 1), [1, w.shape[1]], x.dtype)
+        return compiled(x, wrapped["w"], bias)
+
+    return call
+
+
+def _gemlite(case: Case) -> Call:
+    """gemlite's layers; weights packed once."""
+    half = case["bits"] == 4
+    if half == (not case.get("group")) or (not half and case.get("zero")) or (half and not case.get("zero")):
+        raise NotHereError("8 bits with a scale a row, or 4 bits in groups with zero points only")
+    layers = package("gemlite.helper", "A16W4_HQQ_INT" if half else "A16W8_INT8")
+    packed: dict[str, Any] = {}
+
+    def call(x: Any, w: Any, scale: Any, zero: Any, bias: Any) -> Any:
+        if not packed and half:
+            zeros = zero if isinstance(zero, torch.Tensor) else torch.full_like(scale, zero)
+            packed["layer"] = layers(device=str(x.device), dtype=x.dtype).from_weights(
+                unpacked(w, x.shape[-1]), scale, zeros, bias
+            )
+        elif not packed:
+            packed["layer"] = layers(device=str(x.device), dtype=x.dtype).from_weights(w, bias, scale.reshape(-1, 1))
+        return packed["layer"](x)
+
+    return call
+
+
+def _unpacked_then_product(case: Case) -> Call:
+    """Weights unpacked in every call, by a compiled kernel, and the library's product of 16 bits."""
+    if case["m"] <= 64:
+        raise NotHereError("more than 64 rows only")
+
+    def unpack(w: Any, scale: Any, zero: Any, columns: int, dtype: torch.dtype) -> torch.Tensor:
+        q = unpacked(w, columns).float().view(w.shape[0], scale.numel() // w.shape[0], -1)
+        if zero is not None:
+            q = q - (zero.float().view(*q.shape[:2], 1) if isinstance(zero, torch.Tensor) else zero)
+        made: torch.Tensor = (q * scale.float().view(*q.shape[:2], 1)).view(w.shape[0], columns).to(dtype)
+        return made
+
+    compiled = torch.compile(unpack, dynamic=False)
+    return lambda x, w, scale, zero, bias: F.linear(x, compiled(w, scale, zero, x.shape[-1], x.dtype), bias)
+
+
+def _linear_loss_with_gradients(name: str, attribute: str, use: Callable[..., Any]) -> Builder:
+    """A loss of a linear layer and both gradients by autograd: use(function, x, w, target, ignore, reduction)."""
+
+    def build(case: Case) -> Call:
+        function = package(name, attribute)
+
+        def call(x: Any, w: Any, target: Any, *more: Any) -> Any:
+            leaves = [t.detach().requires_grad_() for t in (x, w)]
+            loss = use(function, *leaves, target, *more)
+            loss = loss[0] if isinstance(loss, tuple) else loss
+            return loss.detach().float(), *torch.autograd.grad(loss, leaves)
+
+        return call
+
+    return build
+
+
+def _torch_linear_loss(function: Any, x: Any, w: Any, target: Any, ignore: int, reduction: str) -> Any:
+    return function(x, w, target, ignore_index=ignore, reduction=reduction)
+
+
+def _two_steps(x: Any, w: Any, target: Any, ignore: int, reduction: str) -> torch.Tensor:
+    """A product that gives f32 logits, and torch's loss of them."""
+    logits = torch.mm(x, w.T, out_dtype=torch.float32)
+    return F.cross_entropy(logits, target, ignore_index=ignore, reduction=reduction)
+
+
+def _grouped_mm(case: Case) -> Call:
+    """torch's; with what it does not do round it, compiled: rows gathered before, weighted and scattered behind."""
+    if case.dtype != "bf16":
+        raise NotHereError("bf16 only")
+    if case.get("mode", "plain") == "plain":
+        return lambda x, w, offsets, *none: torch._grouped_mm(x, w, offs=offsets[1:])
+
+    def call(x: Any, w: Any, offsets: Any, source: Any, target: Any, weight: Any) -> torch.Tensor:
+        rows = x if source is None else x[source]
+        y = torch._grouped_mm(rows, w, offs=offsets[1:])
+        if weight is not None:
+            y = (y.float() * weight[:, None]).to(y.dtype)
+        return y if target is None else torch.empty_like(y).index_copy_(0, target, y)
+
+    compiled: Call = torch.compile(call, dynamic=False)
+    return compiled
+
+
+def _grouped_mm_backward(case: Case) -> Call:
+    """Both gradients by torch's, with the gathers and the weights round it compiled."""
+    if case.dtype != "bf16":
+        raise NotHereError("bf16 only")
+
+    def call(dy: Any, x: Any, w: Any, offsets: Any, source: Any, target: Any, weight: Any) -> Any:
+        rows = x if source is None else x[source]
+        dy = dy if target is None else dy[target]
+        dy = dy if weight is None else (dy.float() * weight[:, None]).to(dy.dtype)
+        ends = offsets[1:]
+        return torch._grouped_mm(dy, w.mT, offs=ends), torch._grouped_mm(rows.T, dy, offs=ends)
+
+    compiled: Call = torch.compile(call, dynamic=False)
+    return compiled
+
+
 def _fused_adamw(case: Case) -> Call:
     """torch's fused AdamW on copies of the first call's tensors, in place: other numbers after it, as many."""
     kept: dict[str, Any] = {}
@@ -406,6 +600,43 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             "bias and tanh-GELU only", always(_addmm_activation),
         ),
     },
+    "scaled_gemm": {
+        "_scaled_mm": _scaled_mm(fast=False), "_scaled_mm (fast sums)": _scaled_mm(fast=True),
+        "scaled_mm (blocks)": _scaled_mm_blocks, "_int_mm": _int_mm,
+    },
+    "weight_only_gemm": {
+        "_weight_int8pack_mm": _weight_int8pack_mm, "_weight_int4pack_mm": _weight_int4pack_mm,
+        "torchao (int8)": _torchao_int8, "gemlite": _gemlite, "unpacked, F.linear": _unpacked_then_product,
+    },
+    "linear_cross_entropy": {
+        "F.linear_cross_entropy": of(
+            "torch.nn.functional", "linear_cross_entropy", lambda f, *a: _torch_linear_loss(f, *a).float()
+        ),
+        "f32 logits, F.cross_entropy": always(_two_steps),
+        "cut_cross_entropy": of(
+            "cut_cross_entropy", "linear_cross_entropy",
+            lambda f, x, w, t, ignore, reduction: f(x, w, t, ignore_index=ignore, reduction=reduction).float(),
+        ),
+    },
+    "linear_cross_entropy_with_gradient": {
+        "F.linear_cross_entropy": _linear_loss_with_gradients(
+            "torch.nn.functional", "linear_cross_entropy", _torch_linear_loss
+        ),
+        "liger": _linear_loss_with_gradients(
+            f"{LIGER}.fused_linear_cross_entropy", "LigerFusedLinearCrossEntropyFunction",
+            lambda f, x, w, t, ignore, reduction: f.apply(x, w, t, None, None, ignore, 0.0, 0.0, reduction),
+        ),
+        "quack": _linear_loss_with_gradients(
+            "quack.linear_cross_entropy", "chunked_linear_cross_entropy",
+            lambda f, x, w, t, ignore, reduction: f(x, w, t, ignore_index=ignore, reduction=reduction),
+        ),
+        "cut_cross_entropy": _linear_loss_with_gradients(
+            "cut_cross_entropy", "linear_cross_entropy",
+            lambda f, x, w, t, ignore, reduction: f(x, w, t, ignore_index=ignore, reduction=reduction),
+        ),
+    },
+    "grouped_gemm": {"_grouped_mm": _grouped_mm},
+    "grouped_gemm_backward": {"_grouped_mm": _grouped_mm_backward},
     "gated_activation": {
         "liger": only(
             lambda c: c.get("activation", "silu") == "silu", "SwiGLU only",

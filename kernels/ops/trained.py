@@ -16,6 +16,8 @@ from kernels.ops.attention import flash_attention as flash
 from kernels.ops.attention.attention_backward import attention_backward
 from kernels.ops.elementwise import gated_activation as gated
 from kernels.ops.elementwise import rope as rotary
+from kernels.ops.matmul import grouped_gemm as grouped
+from kernels.ops.matmul import linear_cross_entropy as linear_losses
 from kernels.ops.norm import layer_norm as layer
 from kernels.ops.norm import rms_norm as rms
 from kernels.ops.norm.layer_norm_backward import layer_norm_backward
@@ -296,6 +298,72 @@ class _CrossEntropy(Function):
         if gradient is None:
             raise RuntimeError("the gradient that cross_entropy kept is used up: a second backward needs a new forward")
         return scale_gradient(gradient, dloss), None, None, None, None
+
+
+def linear_cross_entropy(
+    x: Tensor, w: Tensor, target: Tensor, ignore_index: int = losses.IGNORE, reduction: str = "mean"
+) -> Tensor:
+    """Cross entropy of x @ w^T, never all of its logits; the forward makes the gradients, for a mean or a sum.
+
+    Its backward scales them in place, so it is for one backward: a second one raises RuntimeError. Raises ValueError
+    for gradients of a mean in f16, which holds no share of a class divided by thousands of rows.
+    """
+    if not _asked(x, w):
+        return linear_losses.linear_cross_entropy(x, w, target, ignore_index, reduction)
+    if x.dtype == torch.float16 and reduction == "mean":
+        raise ValueError("f16 does not hold the logits' gradient of a mean: use bf16, or a sum that is divided behind")
+    return _LinearCrossEntropy.apply(x, w, target, ignore_index, reduction)  # type: ignore[no-any-return]
+
+
+class _LinearCrossEntropy(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
+        wanted = ctx.needs_input_grad[:2]
+        loss, *ctx.gradients = linear_losses.wanted_gradients(x, w, target, wanted, ignore_index, reduction)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dloss: Tensor) -> Gradients:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError(
+                "the gradients that linear_cross_entropy kept are used up: a second backward needs a new forward"
+            )
+        dx, dw = (None if g is None else scale_gradient(g, dloss) for g in gradients)
+        return dx, dw, None, None, None
+
+
+def grouped_gemm(
+    x: Tensor, w: Tensor, offsets: Tensor, source: Tensor | None = None, target: Tensor | None = None,
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Products of groups of rows; gradients of x, w and weight, the router's, each where it is asked for."""
+    if not _asked(x, w, weight):
+        return grouped.grouped_gemm(x, w, offsets, source, target, weight)
+    return _GroupedGemm.apply(x, w, offsets, source, target, weight)  # type: ignore[no-any-return]
+
+
+class _GroupedGemm(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, offsets: Tensor, source: Tensor | None, target: Tensor | None,
+        weight: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        ctx.save_for_backward(x, w, offsets, source, target, weight)
+        return grouped.grouped_gemm(x, w, offsets, source, target, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        x, w, offsets, source, target, weight = ctx.saved_tensors
+        of_x, of_w, *_, of_weight = ctx.needs_input_grad
+        dx, dw, dweight = grouped.wanted_gradients(
+            dy, x, w, offsets, source, target, weight, (of_x, of_w, of_weight)
+        )  # fmt: skip
+        if dx is not None and source is not None:
+            dx = torch.zeros_like(x).index_add_(0, source, dx)
+        return dx, dw, None, None, None, dweight
 
 
 def segment_reduce(values: Tensor, offsets: Tensor, mode: str) -> Tensor:

@@ -31,7 +31,7 @@ import torch  # noqa: E402 (run as a file)
 import triton  # noqa: E402
 
 from kernels import tuning  # noqa: E402
-from kernels.agreement import disagreement  # noqa: E402
+from kernels.agreement import disagreement, unchanged  # noqa: E402
 from kernels.operations import operation, operations  # noqa: E402
 from kernels.spec import Case, Maker, Operation, outputs_of  # noqa: E402
 from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
@@ -62,7 +62,7 @@ def try_case(op: Operation, case: Case, form: str, seed: int = 0) -> str:
     except Exception as fault:  # whatever it is, it is the finding
         return f"{type(fault).__name__}: {str(fault)[:300]}"
     for before, after in zip(kept, arguments, strict=True):
-        if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), after.nan_to_num()):
+        if isinstance(before, torch.Tensor) and not unchanged(before, after):
             return "an input was changed"
     return disagreement(op, got, arguments)
 
@@ -108,7 +108,7 @@ def vary(op: Operation, case: Case, dice: random.Random) -> Case:
 def any_variant(dice: random.Random) -> None:
     """Tuning is replaced by chance, so that every variant that fits meets every kind of input."""
 
-    def pick(self: Any, key: Any, space: Any, launch: Any, *arguments: Any) -> tuning.Variant:
+    def pick(self: Any, key: Any, space: Any, launch: Any, *arguments: Any, uncopied: Any = ()) -> tuning.Variant:
         device = next(a.device for a in arguments if isinstance(a, torch.Tensor))
         return dice.choice(tuning.fitting(list(space() if callable(space) else space), tuning.limits_of(device)))
 

@@ -10,6 +10,7 @@ import torch
 from kernels.candidates import build
 from profiler.region.language.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager
+from tests.kernels.libraries.quantised_spellings import INT4, INT8_WEIGHT
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -17,6 +18,7 @@ SCORES = "x: bf16[9, 40]\nt: i64[9].below(40)\n"
 CODES = "a: f32[6, 16]\nc: f32[20, 16]\n"
 EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(8)\nw: f32[32]\n"
 PRODUCT = "x: f16[8, 16]\nw: f16[16, 64]\ng: f16[64]\nb: f16[64]\n"
+NARROW = "a: f8e4m3[20, 256]\nb: f8e4m3[24, 256]\n"
 LAYERS = "x: f16[20, 16]\nw: f16[16, 24]\nb: f16[24]\nv: f16[24, 16]\nc: f16[16]\n"
 SPREAD = "v = x.float().pow(2).mean(1, keepdim=True)\n"
 
@@ -25,6 +27,23 @@ CODED = "x: f16[6, 200]\nr: f16[6, 200]\nw: f16[200]\ns = x + r\ny = F.rms_norm(
 
 # Products are of f16 or f32: the interpreter's of bf16 are wrong.
 REGIONS = (
+    ("linear_cross_entropy", "x: f16[2, 8, 32]\nw: f16[70, 32]\nt: i64[16].below(70)\n"
+     "return F.cross_entropy(F.linear(x, w).float().view(-1, 70), t, ignore_index=3)\n"),
+    ("linear_cross_entropy", "x: f32[9, 32]\nw: f32[70, 32]\nt: i64[9].below(70)\n"
+     "return F.cross_entropy(x @ w.t(), t, reduction='none')\n"),
+    *(("weight_only_gemm", text.replace("bf16", "f16")) for name, text in {**INT8_WEIGHT, **INT4}.items()
+      if name in ("a scale a row behind the product", "with a zero point", "bytes of an unsigned type and 128",
+                  "a batch of rows", "a scale a group", "with a bias", "halves stacked, a zero a group",
+                  "8 taken off the integers", "a scale a row")),
+    ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24, 1]\n"
+     "return ((a.to(f32) * p) @ (b.to(f32) * q).t()).to(bf16)\n"),
+    ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24]\nreturn (a.float() @ b.float().t()) * q * p\n"),
+    ("scaled_gemm", NARROW + "p: f32[()]\nq: f32[()]\nreturn ((a.float() @ b.float().t()) * q * p).to(f16)\n"),
+    ("scaled_gemm", "a: f8e4m3[20, 256]\nb: f8e4m3[256, 256]\np: f32[20, 2]\nq: f32[2, 2]\n"
+     "x = (a.to(f32).view(20, 2, 128) * p[..., None]).view(20, 256)\n"
+     "w = (b.to(f32).view(2, 128, 2, 128) * q[:, None, :, None]).view(256, 256)\nreturn (x @ w.t()).to(bf16)\n"),
+    ("scaled_gemm", "a: i8[20, 40]\nb: i8[40, 24]\np: f32[20, 1]\nq: f32[24]\n"
+     "return ((a.float() @ b.float()) * p * q).to(bf16)\n"),
     ("cross_entropy", SCORES + "return F.cross_entropy(x.float(), t)\n"),
     ("cross_entropy", SCORES + "return F.cross_entropy(x, t, reduction='sum', ignore_index=3)\n"),
     ("cross_entropy", SCORES + "p = torch.log_softmax(x.float(), -1)\nreturn -p.gather(1, t[:, None])\n"),

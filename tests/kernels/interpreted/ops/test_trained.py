@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from kernels.ops import trained
 from kernels.ops.attention.flash_attention import reference as attention
 from kernels.ops.elementwise.rope import reference as turned
+from kernels.ops.matmul.grouped_gemm import reference as routed
+from kernels.ops.matmul.linear_cross_entropy import wanted_gradients
 from kernels.ops.pool.pool import Window
 from kernels.ops.scan.causal_conv1d import reference as convolution
 from kernels.ops.scan.linear_recurrence import reference as recurrence
@@ -30,6 +32,10 @@ COS, SIN = normal(8, 16, seed=1), normal(8, 16, seed=2)
 TARGET = torch.tensor([3, -100, 129, 0, 77])
 X, W, B = normal(ROWS, COLUMNS), normal(COLUMNS, seed=3), normal(COLUMNS, seed=4)
 Q, K = normal(2, 3, 8, 16, seed=5), normal(2, 2, 8, 16, seed=6)
+
+EXPERTS_X, EXPERTS_W = normal(9, 20, seed=12), normal(3, 20, 24, seed=14)
+ENDS, SOURCE = torch.tensor([0, 4, 4, 9]), torch.tensor([0, 1, 2, 3, 3, 2, 0, 0, 1])
+ORDER = torch.tensor([8, 1, 0, 2, 4, 3, 6, 5, 7])
 
 OFFSETS, INDICES = torch.tensor([0, 2, 2, 5]), torch.tensor([4, 1, 1, 0, 4, 2])
 WINDOW = Window((3, 2), (2, 1), (1, 0))
@@ -87,6 +93,25 @@ CASES: dict[str, tuple[Call, Call, tuple[torch.Tensor, ...]]] = {
     "average_pool": (
         lambda x: trained.average_pool(x, WINDOW), lambda x: F.avg_pool2d(x, (3, 2), (2, 1), (1, 0)), (IMAGE,),
     ),
+    "grouped_gemm": (
+        lambda x, w: trained.grouped_gemm(x, w, ENDS), lambda x, w: routed(x, w, ENDS), (EXPERTS_X, EXPERTS_W),
+    ),
+    "grouped_gemm, gathered": (
+        lambda x, w: trained.grouped_gemm(x, w, ENDS, SOURCE), lambda x, w: routed(x, w, ENDS, SOURCE),
+        (EXPERTS_X[:4], EXPERTS_W),
+    ),
+    "grouped_gemm, weighted": (
+        lambda x, w, s: trained.grouped_gemm(x, w, ENDS, SOURCE, ORDER, s),
+        lambda x, w, s: routed(x, w, ENDS, SOURCE, ORDER, s), (EXPERTS_X[:4], EXPERTS_W, normal(9, seed=13)),
+    ),
+    **{
+        f"linear_cross_entropy, {reduction}": (
+            lambda x, w, r=reduction: trained.linear_cross_entropy(x, w, TARGET, reduction=r),
+            lambda x, w, r=reduction: F.cross_entropy(x @ w.T, TARGET, reduction=r),
+            (normal(ROWS, 40, seed=10), normal(COLUMNS, 40, seed=11)),
+        )
+        for reduction in ("mean", "sum")
+    },
     **{
         f"cross_entropy, {reduction}": (
             lambda x, r=reduction: trained.cross_entropy(x, TARGET, reduction=r),
@@ -150,6 +175,58 @@ def test_a_second_backward_of_the_loss_is_no_wrong_gradient() -> None:
     """The first one scaled in place what the forward kept."""
     x = X.clone().requires_grad_()
     loss = trained.cross_entropy(x, TARGET) * 3.0
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="used up"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_frozen_operand_of_a_linear_loss_has_no_product_made(frozen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    product = torch.mm
+
+    def counted(*given: torch.Tensor, **options: Any) -> torch.Tensor:
+        made.append("mm")
+        return product(*given, **options)
+
+    monkeypatch.setattr(torch, "mm", counted)
+    leaves = [normal(ROWS, 40), normal(COLUMNS, 40)]
+    wanted = F.cross_entropy(leaves[0] @ leaves[1].T, TARGET)
+    leaves[1 - frozen].requires_grad_()
+    loss = trained.linear_cross_entropy(*leaves, TARGET)
+    loss.backward()
+    torch.testing.assert_close(loss, wanted)
+    assert leaves[frozen].grad is None
+    assert len(made) == 2, "the logits, and one gradient"
+    gradients = wanted_gradients(*(t.detach() for t in leaves), TARGET, (frozen == 1, frozen == 0))[1:]
+    assert gradients[frozen] is None
+    torch.testing.assert_close(leaves[1 - frozen].grad, gradients[1 - frozen])
+
+
+def test_a_mean_in_f16_has_no_gradient_and_says_so() -> None:
+    x, w = normal(ROWS, 40).half(), normal(COLUMNS, 40).half().requires_grad_()
+    with pytest.raises(ValueError, match="use bf16"):
+        trained.linear_cross_entropy(x, w, TARGET)
+    trained.linear_cross_entropy(x, w, TARGET, reduction="sum").backward()
+    assert w.grad is not None
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_one_gradient_of_a_grouped_product_alone(asked: int) -> None:
+    given = (EXPERTS_X[:4], EXPERTS_W, normal(9, seed=13))
+    (mine,), (wanted,) = (
+        run(lambda *g, call=call: call(*given[:asked], *g, *given[asked + 1 :]), given[asked : asked + 1])[1]
+        for call in (
+            lambda x, w, s: trained.grouped_gemm(x, w, ENDS, SOURCE, ORDER, s),
+            lambda x, w, s: routed(x, w, ENDS, SOURCE, ORDER, s),
+        )
+    )
+    torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_second_backward_of_a_linear_loss_is_no_wrong_gradient() -> None:
+    x, w = normal(ROWS, 40).requires_grad_(), normal(COLUMNS, 40).requires_grad_()
+    loss = trained.linear_cross_entropy(x, w, TARGET)
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="used up"):
         loss.backward()
