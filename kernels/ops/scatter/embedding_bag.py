@@ -246,8 +246,9 @@ def embedding_bag_with_places(
 def embedding_bag_backward(
     dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor,
     sample_weights: torch.Tensor | None = None, places: torch.Tensor | None = None, mode: str = "sum",
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """The gradients of the table, like it, and of the sample weights if there are any.
+    asked: tuple[bool, bool] = (True, True),
+) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
+    """The gradients of the table, like it, and of the sample weights if there are any; None for one not asked for.
 
     dy [bags, columns] in the table's dtype; places: of embedding_bag_with_places, for "max". Every index has to be in
     the table. Raises as embedding_bag does, and ValueError for other shapes of dy or places.
@@ -258,43 +259,56 @@ def embedding_bag_backward(
         raise ValueError(f"dy is {dy.dtype}{[*dy.shape]} for results of {table.dtype}{[*shape]}")
     if (places is None) == (mode == "max") or (places is not None and places.shape != shape):
         raise ValueError(f"places of shape {[*shape]} are given for max, and for max alone")
-    dw = torch.empty(table.shape, dtype=table.dtype, device=table.device)
     dy = dy.contiguous()
     indices, offsets = indices.contiguous(), offsets.contiguous()
     bags = bags_of(offsets, len(indices))
-    if dw.numel():
-        keys, order = torch.sort(indices.to(torch.int32), stable=True)
-        edges = torch.searchsorted(keys, torch.arange(len(table) + 1, dtype=torch.int32, device=keys.device))
-        rows = bags[order]
-        scale = dy
-        if mode == "mean":
-            scale = (offsets[1:] - offsets[:-1]).float().reciprocal()[rows]
-        elif sample_weights is not None:
-            scale = sample_weights[order]
-        pick = keys if places is None else places.contiguous()
-        given = {"GATHER": True, "SCALED": scale is not dy, "PICKED": places is not None, "KEYED": True}
-        form = tuple((name, given.get(name, False)) for name, _ in FORM)
-        arguments = (dy, rows, scale, order, pick, keys, dy, edges, dw, len(indices), 0.0)
-        key = (*table.shape, len(indices), len(dy), table.dtype, scale.dtype, form)
-        variant = backward_tuner.pick(
-            key,
-            lambda: segments.space(len(indices), dw.shape[1], "sum", form),
-            segments.launch,
-            *arguments,
-            uncopied=arguments[:8],
-        )
-        segments.launch(variant, *arguments)
+    dw = _of_table(dy, table, indices, offsets, bags, sample_weights, places, mode) if asked[0] else None
     if sample_weights is None:
         return (dw,)
-    ds = torch.zeros(indices.shape, dtype=sample_weights.dtype, device=table.device)
+    return dw, _of_weights(dy, table, indices, bags, sample_weights.dtype) if asked[1] else None
+
+
+def _of_table(
+    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, bags: torch.Tensor,
+    sample_weights: torch.Tensor | None, places: torch.Tensor | None, mode: str,
+) -> torch.Tensor:  # fmt: skip
+    dw = torch.empty(table.shape, dtype=table.dtype, device=table.device)
+    if not dw.numel():
+        return dw
+    keys, order = torch.sort(indices.to(torch.int32), stable=True)
+    edges = torch.searchsorted(keys, torch.arange(len(table) + 1, dtype=torch.int32, device=keys.device))
+    rows = bags[order]
+    scale = dy
+    if mode == "mean":
+        scale = (offsets[1:] - offsets[:-1]).float().reciprocal()[rows]
+    elif sample_weights is not None:
+        scale = sample_weights[order]
+    pick = keys if places is None else places.contiguous()
+    given = {"GATHER": True, "SCALED": scale is not dy, "PICKED": places is not None, "KEYED": True}
+    form = tuple((name, given.get(name, False)) for name, _ in FORM)
+    arguments = (dy, rows, scale, order, pick, keys, dy, edges, dw, len(indices), 0.0)
+    key = (*table.shape, len(indices), len(dy), table.dtype, scale.dtype, form)
+    variant = backward_tuner.pick(
+        key, lambda: segments.space(len(indices), dw.shape[1], "sum", form), segments.launch, *arguments,
+        uncopied=arguments[:8],
+    )  # fmt: skip
+    segments.launch(variant, *arguments)
+    return dw
+
+
+def _of_weights(
+    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, bags: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    ds = torch.zeros(indices.shape, dtype=dtype, device=table.device)
     if len(indices) and table.shape[1]:
         products = (dy, table, indices, bags, ds)
         block = min(WIDEST, max(triton.next_power_of_2(table.shape[1]), 16))
         variants = [Variant(sample_products, (("ROWS", max(1, r * 128 // block)), ("BLOCK", block)), w)
                     for r, w in ((8, 2), (16, 4), (32, 4))]  # fmt: skip
         key = (*table.shape, len(indices), table.dtype, indices.dtype, ds.dtype)
-        launch_products(weights_tuner.pick(key, variants, launch_products, *products, uncopied=products[:4]), *products)
-    return dw, ds
+        variant = weights_tuner.pick(key, variants, launch_products, *products, uncopied=products[:4])
+        launch_products(variant, *products)
+    return ds
 
 
 def launch_products(
