@@ -13,6 +13,7 @@ unrolled.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -180,9 +181,9 @@ def pool_windows(
     x_ptr, y_ptr, place_ptr, total, H, W, OH, OW, INNER, by_width, width_shift, by_inner, inner_shift, by_plane,
     plane_shift, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr,
     SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr,
-    MAX: tl.constexpr, PLACES: tl.constexpr, COUNTED: tl.constexpr, UNROLL: tl.constexpr,
+    MAX: tl.constexpr, PLACES: tl.constexpr, COUNTED: tl.constexpr, UNROLL: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK of all `total` results, in the order in which they lie."""
+    """BLOCK of all `total` results, in the order in which they lie. FAR: its planes of x may be 2^31 numbers apart."""
     plane_size = OH * OW * INNER
     start = tl.program_id(0).to(tl.int64) * BLOCK
     lane = tl.arange(0, BLOCK)
@@ -196,7 +197,7 @@ def pool_windows(
     position = over(rest, by_inner, inner_shift)
     oh = over(position, by_width, width_shift)
     ow = position - oh * OW
-    base = further.to(tl.int64) * (H * W * INNER) + (rest - position * INNER)
+    base = (further.to(tl.int64) if FAR else further) * (H * W * INNER) + (rest - position * INNER)
     result = tl.full((BLOCK,), float("-inf") if MAX else 0.0, tl.float32)
     place = tl.full((BLOCK,), 255, tl.int32)
     if UNROLL:
@@ -244,9 +245,9 @@ def pool_gather(
     dy_ptr, place_ptr, dx_ptr, total, H, W, OH, OW, INNER, by_width, width_shift, by_inner, inner_shift, by_plane,
     plane_shift, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr,
     SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr,
-    MAX: tl.constexpr, COUNTED: tl.constexpr, UNROLL: tl.constexpr,
+    MAX: tl.constexpr, COUNTED: tl.constexpr, UNROLL: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK of all `total` numbers of dx, each from the windows that it is in."""
+    """BLOCK of all `total` numbers of dx, each from the windows that it is in. FAR: as pool_windows, of dy."""
     plane_size = H * W * INNER
     start = tl.program_id(0).to(tl.int64) * BLOCK
     lane = tl.arange(0, BLOCK)
@@ -260,7 +261,7 @@ def pool_gather(
     position = over(rest, by_inner, inner_shift)
     ih = over(position, by_width, width_shift)
     iw = position - ih * W
-    base = further.to(tl.int64) * (OH * OW * INNER) + (rest - position * INNER)
+    base = (further.to(tl.int64) if FAR else further) * (OH * OW * INNER) + (rest - position * INNER)
     result = tl.zeros((BLOCK,), tl.float32)
     if UNROLL:
         for i in tl.static_range(KH):
@@ -279,9 +280,15 @@ TILES = ((256, 2), (512, 4), (1024, 4), (2048, 8), (2048, 4), (1024, 8))
 """Results of a program, warps: 4 to 16 a thread."""
 
 
-def space(kernel: object, window: Window, constants: Sequence[tuple[str, object]]) -> list[Variant]:
-    """Variants worth timing."""
-    fixed = (*window.constants, *constants, ("UNROLL", math.prod(window.size) <= UNROLLED))
+def space(
+    kernel: object, window: Window, sizes: Sequence[int], constants: Sequence[tuple[str, object]]
+) -> list[Variant]:
+    """Variants worth timing. sizes: H, W, OH, OW, INNER."""
+    h, w, oh, ow, inner = sizes
+    own, read = (oh * ow * inner, h * w * inner) if kernel is pool_windows else (h * w * inner, oh * ow * inner)
+    planes = max(b for b, _ in TILES) // own + 2  # that a block may reach
+    fixed = (*window.constants, *constants, ("UNROLL", math.prod(window.size) <= UNROLLED),
+             ("FAR", planes * read >= 1 << 31))  # fmt: skip
     return [Variant(kernel, (("BLOCK", b), *fixed), w, tuned=("BLOCK",)) for b, w in TILES]
 
 
@@ -325,7 +332,7 @@ def _forward(
     places = _like(x, shape, torch.uint8) if placed else y
     sizes = (h, w, *shape[2:], c if last else 1)
     constants = (("MAX", largest), ("PLACES", placed), ("COUNTED", window.counted))
-    variants = space(pool_windows, window, constants)
+    variants = space(pool_windows, window, sizes, constants)
     key = (n, c, *sizes, x.dtype, window, constants)
     launch(tuner.pick(key, variants, launch, sizes, x, y, places, uncopied=(x,)), sizes, x, y, places)
     return y, places
@@ -371,7 +378,7 @@ def _backward(
         at = _like(dy, wanted, torch.uint8).copy_(places) if places.stride() != dy.stride() else places
     sizes = (h, w, *wanted[2:], c if is_channels_last(dy) else 1)
     constants = (("MAX", places is not None), ("COUNTED", window.counted))
-    variants = space(pool_gather, window, constants)
+    variants = space(pool_gather, window, sizes, constants)
     key = (n, c, *sizes, dy.dtype, window, constants)
     variant = backward_tuner.pick(key, variants, launch, sizes, dy, at, dx, uncopied=(dy, at))
     launch(variant, sizes, dy, at, dx)
@@ -448,11 +455,15 @@ SIGNATURE = {**dict.fromkeys(("x_ptr", "y_ptr", "dy_ptr", "dx_ptr"), "*bf16"), "
              **dict.fromkeys(("total", "H", "W", "OH", "OW", "INNER", *MAGIC), "i32")}  # fmt: skip
 
 
-def _build(kernel: object, largest: bool, window: Window) -> Build:
+def _build(kernel: object, largest: bool, window: Window, inner: int) -> Build:
+    """Of one size, which is no constant; but an argument of 1 is, as Triton has it."""
     constants = (("MAX", largest), ("PLACES", largest), ("COUNTED", True))
     constants = constants if kernel is pool_windows else (constants[0], constants[2])
-    names = kernel.arg_names  # type: ignore[attr-defined]
-    return Build(space(kernel, window, constants)[2], {k: t for k, t in SIGNATURE.items() if k in names}, ("total",))
+    chosen = space(kernel, window, (112, 112, window.of(112, 0), window.of(112, 1), inner), constants)[2]
+    if inner == 1:
+        chosen = dataclasses.replace(chosen, constants=(*chosen.constants, ("INNER", 1)))
+    names = [n for n in kernel.arg_names if n in SIGNATURE and n not in dict(chosen.constants)]  # type: ignore[attr-defined]
+    return Build(chosen, {n: SIGNATURE[n] for n in names}, ("total",))
 
 
 THREE, WIDE = Window((3, 3), (2, 2), (1, 1)), Window((7, 7), (2, 2), (3, 3))
@@ -486,21 +497,21 @@ OPERATIONS = (
     Operation(
         name="max_pool", run=max_pool, reference=reference_max, inputs=inputs, cost=_cost, beyond=BEYOND,
         checks=(DILATED, *CHECKS), cases=CASES, forms=(*FORMS, "special"),
-        builds=(_build(pool_windows, True, THREE), _build(pool_windows, True, WIDE)),
+        builds=(_build(pool_windows, True, THREE, 1), _build(pool_windows, True, WIDE, 64)),
     ),
     Operation(
         name="average_pool", run=average_pool, reference=reference_average, inputs=inputs, cost=_cost, beyond=BEYOND,
         checks=(*UNCOUNTED, *CHECKS), cases=CASES, forms=(*FORMS, "special"),
-        builds=(_build(pool_windows, False, THREE), _build(pool_windows, False, WIDE)),
+        builds=(_build(pool_windows, False, THREE, 1), _build(pool_windows, False, WIDE, 64)),
     ),
     Operation(
         name="max_pool_backward", run=max_pool_backward, reference=reference_max_backward, inputs=max_backward_inputs,
         cost=lambda c: _cost(c, 1), checks=(DILATED, *CHECKS), cases=CASES, forms=FORMS,
-        builds=(_build(pool_gather, True, THREE), _build(pool_gather, True, WIDE)),
+        builds=(_build(pool_gather, True, THREE, 1), _build(pool_gather, True, WIDE, 64)),
     ),
     Operation(
         name="average_pool_backward", run=average_pool_backward, reference=reference_average_backward,
         inputs=average_backward_inputs, cost=_cost, checks=(*UNCOUNTED, *CHECKS), cases=CASES, forms=FORMS,
-        builds=(_build(pool_gather, False, THREE), _build(pool_gather, False, WIDE)),
+        builds=(_build(pool_gather, False, THREE, 1), _build(pool_gather, False, WIDE, 64)),
     ),
 )  # fmt: skip
