@@ -230,8 +230,8 @@ def lines_join(
         part = start + tl.arange(0, PARTS)[:, None]
         there = (part < spans) & (channel < EACH)
         count = tl.minimum(tl.maximum(SPATIAL - part * SPAN, 0), SPAN).to(tl.float32)
-        found = tl.load(mean_ptr + base + part.to(tl.int64) * C + channel, mask=there, other=0.0)
-        total += tl.where(there, (found - origin) * count, 0.0)
+        of_part = tl.load(mean_ptr + base + part.to(tl.int64) * C + channel, mask=there, other=0.0)
+        total += tl.where(there, (of_part - origin) * count, 0.0)
     mean = origin + tl.sum(tl.sum(total, axis=1), axis=0) / (EACH * SPATIAL)
     total = tl.zeros((PARTS, CHANNELS), tl.float32)
     for start in range(0, spans, PARTS):

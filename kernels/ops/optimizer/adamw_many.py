@@ -230,7 +230,7 @@ class AdamW:
         columns = {name: [t.data_ptr() for t in tensors] for name, tensors in lists.items()}
         sizes = tuple(p.numel() for p in self.parameters)
         for name in columns:
-            _apart(name, columns[name], sizes)
+            _each_once(name, columns[name], sizes)
         empty = [0] * len(sizes)
         rows = [columns.get(name, empty) for name in COLUMNS[:-1]] + [list(sizes)]
         self._host = torch.tensor(rows, dtype=torch.int64).T.contiguous()
@@ -339,7 +339,7 @@ def _belong(name: str, tensors: Tensors, parameters: Tensors, dtypes: tuple[torc
             raise ValueError(f"{name} {i} is {[*t.shape]} by {t.stride()}, parameter {i} {[*p.shape]} by {p.stride()}")
 
 
-def _apart(name: str, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+def _each_once(name: str, addresses: Sequence[int], sizes: Sequence[int]) -> None:
     """Raises ValueError where two tensors with elements begin in one place: their updates would meet there."""
     seen: dict[int, int] = {}
     for i, (address, size) in enumerate(zip(addresses, sizes, strict=True)):
