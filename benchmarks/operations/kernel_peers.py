@@ -417,7 +417,11 @@ def _grouped_mm_backward(case: Case) -> Call:
 
 
 def _fused_adamw(case: Case) -> Call:
-    """torch's fused AdamW on copies of the first call's tensors, in place: other numbers after it, as many."""
+    """torch's fused AdamW on copies of the first call's tensors, in place: other numbers after it, as many.
+
+    Its moments have the parameters' dtype: of 16 bits they are 8 bytes an element less than ours. The first call, whose
+    result is compared, gives them in f32. Tensors are cut into parameters once, as a model has them.
+    """
     kept: dict[str, Any] = {}
 
     def call(
@@ -425,15 +429,31 @@ def _fused_adamw(case: Case) -> Call:
         lr: float, step: int, betas: tuple[float, float], eps: float, decay: float, scale: Any,
     ) -> Any:  # fmt: skip
         if not kept:
-            kept["flat"] = [p.clone(), m.clone(), v.clone()]
+            kept["flat"] = [p.clone(), m.to(p.dtype, copy=True), v.to(p.dtype, copy=True)]
             kept["parts"] = [list(torch.split(t, list(sizes))) for t in kept["flat"]]
             kept["steps"] = [torch.tensor(float(step), device=p.device) for _ in sizes]
+        if kept.get("address") != g.data_ptr():
+            kept["address"], kept["gradients"] = g.data_ptr(), list(torch.split(g, list(sizes)))
         own_p, own_m, own_v = kept["parts"]
         torch._fused_adamw_(
-            own_p, list(torch.split(g, list(sizes))), own_m, own_v, [], kept["steps"], lr=lr,
-            beta1=betas[0], beta2=betas[1], weight_decay=decay, eps=eps, amsgrad=False, maximize=False,
+            own_p,
+            kept["gradients"],
+            own_m,
+            own_v,
+            [],
+            kept["steps"],
+            lr=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            weight_decay=decay,
+            eps=eps,
+            amsgrad=False,
+            maximize=False,
             grad_scale=scale,
-        )  # fmt: skip
+        )
+        if "compared" not in kept:
+            kept["compared"] = True
+            return kept["flat"][0], kept["flat"][1].float(), kept["flat"][2].float()
         return tuple(kept["flat"])
 
     return call
@@ -476,6 +496,51 @@ def _max_pool_backward(case: Case) -> Call:
         )
 
     return call
+
+
+def _average_pool_backward(case: Case) -> Call:
+    """torch's, with the x that it asks for, of which it reads the shape, made once."""
+    kept: dict[str, torch.Tensor] = {}
+
+    def call(dy: torch.Tensor, shape: tuple[int, ...], window: Any) -> Any:
+        if not kept:
+            last = torch.channels_last if not dy.is_contiguous() else torch.contiguous_format
+            kept["x"] = torch.empty(shape, dtype=dy.dtype, device=dy.device, memory_format=last)
+        return aten.avg_pool2d_backward(
+            dy, kept["x"], window.size, window.strides, window.padding, window.ceil, window.counted, None
+        )
+
+    return call
+
+
+def _norm_to_codes(
+    function: Any, x: Any, residual: Any, weight: Any, bias: Any, scale: Any, eps: float, *more: Any
+) -> Any:
+    return function(x, weight, eps, torch.float8_e4m3fn)
+
+
+def _norm_to_blocks(
+    function: Any, x: Any, residual: Any, weight: Any, bias: Any, scale: Any, eps: float, *more: Any
+) -> Any:
+    return function(x, weight, eps, torch.float8_e4m3fn, [1, 128])
+
+
+def _flashinfer_norm_to_codes(case: Case) -> Call:
+    """It adds x to the residual in place, so it gets a copy: other numbers after its first call, as many."""
+    function = package("flashinfer.norm", "fused_add_rmsnorm_quant")
+    kept: dict[str, torch.Tensor] = {}
+
+    def call(x: Any, residual: Any, weight: Any, bias: Any, scale: Any, eps: float, *more: Any) -> Any:
+        own = kept.setdefault("residual", residual.clone())
+        codes = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device)
+        function(codes, x, own, weight, scale, eps)
+        return codes, own
+
+    return call
+
+
+def _codes_alone(scales: str, residual: bool) -> Callable[[Case], bool]:
+    return lambda c: c.get("scales", "row") == scales and bool(c.get("residual")) == residual and c.get("weight", True)
 
 
 def _fla_conv(function: Any, x: Any, w: Any, b: Any, act: str | None, *_: Any) -> Any:
@@ -683,7 +748,11 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     "selective_scan_backward": {"mamba_ssm": _mamba_backward},
     "adamw_many": {
         "torch._fused_adamw_": only(
-            lambda c: c.dtype == "f32" and not c.get("master"), "moments in the parameters' dtype only", _fused_adamw
+            lambda c: c.dtype == "f32" and not c.get("scaled"), "moments in the parameters' dtype only", _fused_adamw
+        ),
+        "torch._fused_adamw_ (moments of 16 bits)": only(
+            lambda c: c.dtype != "f32" and not any(map(c.get, ("master", "wide", "scaled"))), "16 bits alone",
+            _fused_adamw,
         ),
     },
     "group_norm_silu": {
@@ -703,6 +772,34 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
             lambda x, offsets, mode: torch.segment_reduce(x, mode, offsets=offsets, axis=0, unsafe=True)
         ),
     },
+    "rms_norm_quantise": {
+        "vllm": only(
+            _codes_alone("row", False), "scales of rows, no residual: it writes over that",
+            of("vllm._custom_ops", "rms_norm_dynamic_per_token_quant", _norm_to_codes),
+        ),
+        "vllm (blocks)": only(
+            _codes_alone("block", False), "scales of blocks, no residual",
+            of("vllm._custom_ops", "rms_norm_per_block_quant", _norm_to_blocks),
+        ),
+        "flashinfer (residual in place)": only(
+            _codes_alone("tensor", True), "a given scale, with a residual", _flashinfer_norm_to_codes
+        ),
+    },
+    "embedding_bag": {
+        "F.embedding_bag": always(
+            lambda table, indices, offsets, weights, mode: F.embedding_bag(
+                indices, table, offsets, mode=mode, per_sample_weights=weights, include_last_offset=True)
+        ),
+    },
+    "max_pool": {
+        "F.max_pool2d": always(
+            lambda x, w: F.max_pool2d(x, w.size, w.strides, w.padding, w.dilation, w.ceil)
+        ),
+    },
+    "average_pool": {
+        "F.avg_pool2d": always(lambda x, w: F.avg_pool2d(x, w.size, w.strides, w.padding, w.ceil, w.counted)),
+    },
+    "average_pool_backward": {"aten.avg_pool2d_backward": _average_pool_backward},
     "embedding_bag_backward": {
         "aten._embedding_bag_backward": only(
             lambda c: not c.get("weights"), "without the gradient of sample weights", _bag_backward
@@ -719,7 +816,8 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
         "F.conv2d": always(lambda x, w, b, p: F.conv2d(x, w, b, padding=p, groups=x.shape[1])),
     },
 }  # fmt: skip
-"""Operation -> peer -> builder. An operation whose reference is torch's own call has it as "eager"."""
+"""Operation -> peer -> builder. An operation whose reference is torch's own call has it as "eager" as well. Batch norm
+of inference with its activation, and LayerNorm to 8 bits with scales of rows, no library has as one call."""
 
 
 def _mask_backward(dy: torch.Tensor, p: float, *_: Any) -> torch.Tensor:

@@ -417,7 +417,8 @@ class _EmbeddingBag(Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Gradients:
         table, indices, offsets, sample_weights, places = ctx.saved_tensors
-        made = bags.embedding_bag_backward(dy, table, indices, offsets, sample_weights, places, ctx.mode)
+        asked = (ctx.needs_input_grad[0], ctx.needs_input_grad[3])
+        made = bags.embedding_bag_backward(dy, table, indices, offsets, sample_weights, places, ctx.mode, asked)
         return made[0], None, None, made[1] if len(made) > 1 else None, None
 
 

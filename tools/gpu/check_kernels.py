@@ -42,6 +42,8 @@ REFUSED = "refused: "
 """A clear error: right for a random case that the operation does not take, wrong for one of its own."""
 SAME = 5
 """Random calls with the same sizes: other numbers, forms and variants, most of them compiled already."""
+REFUSALS = 4
+"""Random cases that may be refused for each call: of 3 groups that have to divide the channels, 2 of 3 are."""
 ENDS = 40
 """Entries at each end of a case of more than 2^31 elements that are compared."""
 SANITIZED = 99
@@ -52,7 +54,10 @@ MOST_BYTES = 40e9
 
 def try_case(op: Operation, case: Case, form: str, seed: int = 0) -> str:
     """What is wrong with one call; "" where nothing is."""
-    arguments = op.inputs(case, Maker(device="cuda", seed=seed, form=form))
+    try:
+        arguments = op.inputs(case, Maker(device="cuda", seed=seed, form=form))
+    except ValueError as said:  # of a window that fits nowhere, as a random case may have
+        return f"{REFUSED}{said}"
     kept = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
     try:
         got = op.run(*arguments)
@@ -95,10 +100,18 @@ def check_ends(op: Operation, case: Case) -> str:
 
 
 def vary(op: Operation, case: Case, dice: random.Random) -> Case:
-    """A neighbour of a case: sizes from half to twice, those in `fixed` as they are."""
+    """A neighbour of a case: sizes from half to twice, those in `fixed` as they are.
+
+    Of a tuple each entry is a size of its own, so that shapes and lists of sizes vary too. What does not fit together
+    is refused, with a clear error.
+    """
 
     def other(name: str, value: Any) -> Any:
-        if name in op.fixed or isinstance(value, bool) or not isinstance(value, int) or dice.random() < 0.3:
+        if name in op.fixed:
+            return value
+        if isinstance(value, tuple):
+            return tuple(other(name, v) for v in value)
+        if isinstance(value, bool) or not isinstance(value, int) or dice.random() < 0.3:
             return value
         return max(1, int(value * dice.uniform(0.5, 2.0)))
 
@@ -146,7 +159,7 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
         if fault.startswith(REFUSED) and chance:
             refused += 1
             random_case = vary(op, dice.choice(op.checks), dice)
-            if refused > count:
+            if refused > REFUSALS * count:
                 faults.append(f"{refused} random cases refused, the last: {case}: {fault}")
                 break
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -323,8 +324,8 @@ def _bags_limits(facts: Facts, graph: Graph) -> str:
     return "" if weights in DTYPES else f"weights of {weights}"
 
 
-SMALLEST = 1e-8
-"""Rows whose largest number is below it may be scaled otherwise than the region has it."""
+LEAST = 1e-12
+"""What a row's largest number is at least where the region has none, because its scale is given: the kernel's own."""
 
 
 def _norm_quantise(bound: Bound) -> Roles | None:
@@ -334,12 +335,12 @@ def _norm_quantise(bound: Bound) -> Roles | None:
     fitting = width == (bound["width"],) and all(shape(v) == width for v in vectors) and bound["eps"] > 0
     if not fitting or ("residual" in bound and shape(bound["residual"]) != shape(x)):
         return None
-    if scale is None and not (last(bound["dim"], x) and 0 < bound["least"] <= SMALLEST):
+    if scale is None and not (last(bound["dim"], x) and 0 < bound["least"] < math.inf):
         return None
     if scale is not None and (value(scale).numel() != 1 or value(scale).dtype != torch.float32):
         return None
     absent = {"weight": None, "bias": None, "residual": None, "scale": None}
-    return {**absent, **bound, "scales": "row" if scale is None else "tensor"}
+    return {**absent, "least": LEAST, **bound, "scales": "row" if scale is None else "tensor"}
 
 
 DY = Leaf("dy")
@@ -415,9 +416,9 @@ ROWS: tuple[Launcher, ...] = (
     ),
     Launcher(
         "triton:norm_quantise", "norm_quantise", "norm_quantise",
-        ("x", "residual", "weight", "bias", "scale", "eps", "centered", "scales"), ("f8e4m3", "f32", "x"),
-        _quantised_patterns(), _norm_quantise, ("x", "residual"), frozenset({"eps", "centered", "scales"}), rank=-1,
-        limits=_vectors_limits,
+        ("x", "residual", "weight", "bias", "scale", "eps", "centered", "scales", "least"), ("f8e4m3", "f32", "x"),
+        _quantised_patterns(), _norm_quantise, ("x", "residual"), frozenset({"eps", "centered", "scales", "least"}),
+        rank=-1, limits=_vectors_limits,
     ),
     Launcher(
         "triton:embedding_bag", "embedding_bag", "embedding_bag",

@@ -8,7 +8,8 @@ elements); longer ones are read twice, the second time mostly from L2, by many p
 - channels-last: a group's row is a few neighbouring numbers, less than memory reads at once; so programs take whole
   lines of many groups, a small launch joins each group's channels, and a third one normalises.
 
-Statistics are running means a lane, joined by Chan's formula: a large mean costs no digits.
+Statistics are running means a lane, joined by Chan's formula as differences to one of them: a large mean costs no more
+digits than its own rounding in f32.
 """
 
 from __future__ import annotations
@@ -114,6 +115,14 @@ def group_flat(
 
 
 @triton.jit
+def joined_mean(means, counts, count):
+    """The mean of `count` numbers from those of its parts, by their differences to the first: a sum of large means
+    would be rounded by as much as small deviations are."""
+    first = tl.sum(tl.where(tl.arange(0, means.shape[0]) == 0, means, 0.0), axis=0)
+    return first + tl.sum((means - first) * counts, axis=0) / count
+
+
+@triton.jit
 def group_spans(x_ptr, mean_ptr, square_ptr, spans, SIZE: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr):
     """Mean and squares about it of SPAN elements of a contiguous group of SIZE, the last span shorter."""
     group = tl.program_id(0).to(tl.int64) // spans
@@ -133,7 +142,7 @@ def group_spans(x_ptr, mean_ptr, square_ptr, spans, SIZE: tl.constexpr, SPAN: tl
         squares = tl.where(inside, squares + d * (x - grown), squares)
         average = tl.where(inside, grown, average)
     seen = (tl.maximum(length - col + BLOCK - 1, 0) // BLOCK).to(tl.float32)
-    mean = tl.sum(average * seen, axis=0) / length
+    mean = joined_mean(average, seen, length)
     squares += (average - mean) * (average - mean) * seen
     tl.store(mean_ptr + tl.program_id(0), mean)
     tl.store(square_ptr + tl.program_id(0), tl.sum(squares, axis=0))
@@ -159,7 +168,7 @@ def group_apply(
     at = row // EACH * spans + span
     means = tl.load(mean_ptr + at, mask=span < spans, other=0.0)
     squares = tl.load(square_ptr + at, mask=span < spans, other=0.0)
-    mean = tl.sum(means * counts, axis=0) / SIZE
+    mean = joined_mean(means, counts, SIZE)
     squares += tl.where(span < spans, (means - mean) * (means - mean) * counts, 0.0)
     rstd = tl.rsqrt(tl.sum(squares, axis=0) / SIZE + eps)
     w = 1.0
@@ -197,7 +206,8 @@ def lines_spans(
         squares = tl.where(inside, squares + d * (x - grown), squares)
         average = tl.where(inside, grown, average)
     seen = (tl.maximum(length - row + ROWS - 1, 0) // ROWS).to(tl.float32)
-    mean = tl.sum(average * seen, axis=0, keep_dims=True) / length
+    origin = tl.sum(tl.where(row == 0, average, 0.0), axis=0, keep_dims=True)
+    mean = origin + tl.sum((average - origin) * seen, axis=0, keep_dims=True) / length
     squares = tl.sum(squares + (average - mean) * (average - mean) * seen, axis=0, keep_dims=True)
     at = tl.program_id(0).to(tl.int64) * C + channel
     tl.store(mean_ptr + at, mean, mask=channel < C)
@@ -214,13 +224,15 @@ def lines_join(
     n = tl.program_id(0).to(tl.int64) // (C // EACH)
     channel = tl.arange(0, CHANNELS)[None, :]
     base = n * spans * C + group * EACH
+    origin = tl.load(mean_ptr + base)
     total = tl.zeros((PARTS, CHANNELS), tl.float32)
     for start in range(0, spans, PARTS):
         part = start + tl.arange(0, PARTS)[:, None]
         there = (part < spans) & (channel < EACH)
         count = tl.minimum(tl.maximum(SPATIAL - part * SPAN, 0), SPAN).to(tl.float32)
-        total += tl.load(mean_ptr + base + part.to(tl.int64) * C + channel, mask=there, other=0.0) * count
-    mean = tl.sum(tl.sum(total, axis=1), axis=0) / (EACH * SPATIAL)
+        of_part = tl.load(mean_ptr + base + part.to(tl.int64) * C + channel, mask=there, other=0.0)
+        total += tl.where(there, (of_part - origin) * count, 0.0)
+    mean = origin + tl.sum(tl.sum(total, axis=1), axis=0) / (EACH * SPATIAL)
     total = tl.zeros((PARTS, CHANNELS), tl.float32)
     for start in range(0, spans, PARTS):
         part = start + tl.arange(0, PARTS)[:, None]

@@ -3,9 +3,10 @@
     m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g²
     p = p (1 - lr decay) - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
 
-as torch.optim.AdamW(fused=True) has it, without amsgrad. What is launched is a list of chunks, so that a thousand short
-tensors cost no more than one long one. `AdamW` is made once for a model: it keeps the addresses of all tensors on the
-device. A step writes none of them anew but those of gradients that were allocated since.
+as torch.optim.AdamW(fused=True) has it, without amsgrad; but gradients stay as they are, which that one writes back
+divided by grad_scale. What is launched is a list of chunks, so that a thousand short tensors cost no more than a long
+one. `AdamW` is made once for a model: it keeps a table of all tensors' addresses on the device, 80 bytes a tensor.
+Where a step finds one of them, or a gradient's, to be another than at the last step, the whole table is copied anew.
 
 Traffic: p, g, m, v read, p, m, v written: 28 bytes an element in f32, 22 for 16-bit parameters and gradients, 28 with
 f32 masters (those read and written, p written alone).
@@ -195,8 +196,9 @@ class AdamW:
 
     parameters: one dtype of f32, f16, bf16. averages, squares: m and v in f32. masters: the parameters in f32, which
     are what is updated, or None. into: where parameters, m, v (and masters) go, if not to where they came from. All
-    tensors of one parameter have its shape and strides and no gaps. Raises TypeError for other dtypes, ValueError for
-    tensors that do not belong together or are on several devices.
+    tensors of one parameter have its shape and strides and no gaps. The sequences are kept: a step goes by the memory
+    that their tensors have then, also after `p.data = other`. Raises TypeError for other dtypes, ValueError for tensors
+    that do not belong together, are on several devices, or are given twice.
     """
 
     parameters: Tensors
@@ -206,7 +208,8 @@ class AdamW:
     into: tuple[Tensors, ...] | None = None
     _sizes: tuple[int, ...] = field(init=False, repr=False)
     _table: torch.Tensor = field(init=False, repr=False)
-    _gradients: tuple[int, ...] = field(init=False, default=(), repr=False)
+    _own: tuple[object, ...] = field(init=False, default=(), repr=False)
+    _given: tuple[object, ...] = field(init=False, default=(), repr=False)
     _aligned: bool = field(init=False, default=True, repr=False)
     _chunks: dict[int, torch.Tensor] = field(init=False, default_factory=dict, repr=False)
     _host: torch.Tensor = field(init=False, repr=False)
@@ -215,18 +218,24 @@ class AdamW:
     def __post_init__(self) -> None:
         if not self.parameters:
             raise ValueError("adamw_many takes at least one parameter")
-        lists = self._lists()
-        dtype = self.parameters[0].dtype
+        self._fill()
+
+    def _fill(self) -> None:
+        """Make the table of what the lists hold now, without gradients. Raises as the class does."""
+        lists, dtype = self._lists(), self.parameters[0].dtype
         if dtype not in DTYPES:
             raise TypeError(f"adamw_many takes parameters in f32, f16 or bf16, not {dtype}")
         for name, tensors in lists.items():
             _belong(name, tensors, self.parameters, (dtype if "parameter" in name else torch.float32,))
-        self._sizes = tuple(p.numel() for p in self.parameters)
         columns = {name: [t.data_ptr() for t in tensors] for name, tensors in lists.items()}
-        empty = [0] * len(self._sizes)
-        rows = [columns.get(name, empty) for name in COLUMNS[:-1]] + [list(self._sizes)]
+        sizes = tuple(p.numel() for p in self.parameters)
+        for name in columns:
+            _each_once(name, columns[name], sizes)
+        empty = [0] * len(sizes)
+        rows = [columns.get(name, empty) for name in COLUMNS[:-1]] + [list(sizes)]
         self._host = torch.tensor(rows, dtype=torch.int64).T.contiguous()
-        self._table = self._host.to(self.parameters[0].device)
+        self._sizes = sizes
+        self._chunks.clear()
 
     def _lists(self) -> dict[str, Tensors]:
         """Column -> its tensors."""
@@ -239,16 +248,22 @@ class AdamW:
         return old | {f"new_{name}": tensors for name, tensors in zip(old, results, strict=True)}
 
     def _take(self, gradients: Tensors) -> None:
-        """Put the gradients' addresses into the table, if they are other ones than at the last step."""
-        addresses = tuple(g.data_ptr() for g in gradients)
-        if addresses == self._gradients:
+        """Bring the table up to date, if the memory or dtype of any tensor is another than at the last step."""
+        kept = (self.parameters, self.averages, self.squares, self.masters or (), *(self.into or ()))
+        own = tuple((t.data_ptr(), t.dtype) for tensors in kept for t in tensors)
+        given = tuple((g.data_ptr(), g.dtype, g.shape, g.stride()) for g in gradients)
+        if given == self._given and own == self._own:
             return
+        if own != self._own or tuple(p.numel() for p in self.parameters) != self._sizes:
+            self._own = ()
+            self._fill()
+        self._given = ()
         _belong("gradient", gradients, self.parameters, (self.parameters[0].dtype, torch.float32))
-        self._host[:, 1] = torch.tensor(addresses, dtype=torch.int64)
-        self._table = self._host.to(self._table.device)
-        self._gradients = addresses
+        self._host[:, 1] = torch.tensor([g.data_ptr() for g in gradients], dtype=torch.int64)
+        self._table = self._host.to(self.parameters[0].device)
         filled = self._host[[i for i, size in enumerate(self._sizes) if size], :-1]
         self._aligned = not bool((filled % ALIGNMENT).any())
+        self._own, self._given = own, given
 
     def step(
         self, gradients: Tensors, lr: float, step: int, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -324,6 +339,14 @@ def _belong(name: str, tensors: Tensors, parameters: Tensors, dtypes: tuple[torc
             raise ValueError(f"{name} {i} is {[*t.shape]} by {t.stride()}, parameter {i} {[*p.shape]} by {p.stride()}")
 
 
+def _each_once(name: str, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+    """Raises ValueError where two tensors with elements begin in one place: their updates would meet there."""
+    seen: dict[int, int] = {}
+    for i, (address, size) in enumerate(zip(addresses, sizes, strict=True)):
+        if size and seen.setdefault(address, i) != i:
+            raise ValueError(f"{name} {i} is {name} {seen[address]} again: each is given once")
+
+
 def _strides(t: torch.Tensor) -> list[int]:
     return [s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1] if t.numel() else []
 
@@ -334,7 +357,7 @@ def _dense(t: torch.Tensor) -> bool:
     return bool(t.detach().permute(order).is_contiguous())
 
 
-_kept: dict[tuple[object, ...], tuple[AdamW, tuple[torch.Tensor, ...]]] = {}
+_kept: dict[tuple[object, ...], tuple[AdamW, Tensors, tuple[torch.Tensor, ...]]] = {}
 
 
 def run(
@@ -344,18 +367,21 @@ def run(
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """A step over tensors of these sizes that lie end to end in the arguments, which it leaves as they are.
 
-    The state is made once, as a training loop does: calls with the same tensors give the same results' memory.
+    The state and the parts are made once, as in a training loop, which has them: calls with the same tensors give the
+    same results' memory.
     """
     old = (parameter, average, square, *(() if master is None else (master,)))
-    key = (*(t.data_ptr() for t in (*old, gradient)), sizes, parameter.dtype, parameter.device, len(old))
+    dtypes = (parameter.dtype, gradient.dtype)
+    key = (*(t.data_ptr() for t in (*old, gradient)), sizes, *dtypes, parameter.device, len(old))
     if key not in _kept:
         _kept.clear()
         new = tuple(torch.empty_like(t) for t in old)
         parts, results = ([torch.split(t, list(sizes)) for t in tensors] for tensors in (old, new))
         masters = None if master is None else parts[3]
-        _kept[key] = AdamW(parts[0], parts[1], parts[2], masters, tuple(results)), new
-    state, new = _kept[key]
-    state.step(torch.split(gradient, list(sizes)), lr, step, betas, eps, weight_decay, grad_scale)
+        state = AdamW(parts[0], parts[1], parts[2], masters, tuple(results))
+        _kept[key] = state, torch.split(gradient, list(sizes)), new
+    state, gradients, new = _kept[key]
+    state.step(gradients, lr, step, betas, eps, weight_decay, grad_scale)
     return new
 
 

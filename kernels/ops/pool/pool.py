@@ -5,12 +5,15 @@ written once, what windows share comes from L1; with places, one byte a result m
 largest number was (torch keeps eight). Backward: every input gathers from the windows that it is in, so nothing is
 added by atomics and nothing is cleared before: dy (and places) read, dx written once.
 
-Both layouts are one kernel: a plane's positions have INNER numbers, 1 or all channels. Sizes are constants, so that a
-position is found by multiplications.
+Both layouts are one kernel: a plane's positions have INNER numbers, 1 or all channels. The window is a constant and the
+plane is not: images of any size share what is compiled for one window. Positions are found by multiplications with
+numbers that the host makes of the plane's sizes. Windows of more than UNROLLED positions are walked over, smaller ones
+unrolled.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +31,8 @@ from kernels.tuning import Tuner, Variant
 
 LARGEST_WINDOW = 255
 """Positions of a window: a place is one byte."""
+UNROLLED = 16
+"""Positions of a window whose loop is unrolled: of more the code would grow and compile for longer."""
 LARGEST_SAMPLE = 1 << 30
 """Numbers of one sample: they are counted in 32 bits."""
 
@@ -117,9 +122,27 @@ def reference_average_backward(dy: torch.Tensor, shape: Sequence[int], window: W
 
 
 @triton.jit
+def over(n, magic, shift):
+    """n // d of 0 <= n < 2^31, by what `divisor` gives for d: four instructions, where a division is some thirty."""
+    high = tl.umulhi(n.to(tl.uint32), tl.full(n.shape, 0, tl.uint32) + magic.to(tl.uint32, bitcast=True))
+    return ((high + n.to(tl.uint32)) >> shift.to(tl.uint32)).to(tl.int32)
+
+
+def divisor(d: int) -> tuple[int, int]:
+    """(factor as int32, shift) by which `over` divides by d, which is below 2^31.
+
+    n // d = n * (2^32 + factor) >> 32 + shift, with shift = ceil(log2 d): the factor is rounded up, by so little that
+    it shows from n = 2^31 on.
+    """
+    shift = (d - 1).bit_length()
+    factor = ((1 << 32) * ((1 << shift) - d)) // d + 1
+    return factor - (1 << 32) if factor >= 1 << 31 else factor, shift
+
+
+@triton.jit
 def divisor_of(
-    oh, ow, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
-    PH: tl.constexpr, PW: tl.constexpr, COUNTED: tl.constexpr,
+    oh, ow, H, W, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr,
+    PW: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """By how many positions the sum of a window is divided, in f32."""
     top, left = oh * SH - PH, ow * SW - PW
@@ -131,39 +154,62 @@ def divisor_of(
 
 
 @triton.jit
-def pool_windows(
-    x_ptr, y_ptr, place_ptr, total, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    INNER: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr,
-    PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr, MAX: tl.constexpr,
-    PLACES: tl.constexpr, COUNTED: tl.constexpr,
+def window_number(
+    result, place, x_ptr, base, oh, ow, inside, i, j, H, W, INNER, KW: tl.constexpr, SH: tl.constexpr,
+    SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, MAX: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK of all `total` results, in the order in which they lie."""
-    PLANE: tl.constexpr = OH * OW * INNER
+    """(result, place) with position i, j of each window."""
+    ih = oh * SH + (i * DH - PH)
+    iw = ow * SW + (j * DW - PW)
+    there = inside & (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
+    x = tl.load(x_ptr + (base + (ih * W + iw) * INNER), mask=there, other=0.0).to(tl.float32)
+    if MAX:
+        larger = there & ((x > result) | (x != x) | (place == 255))
+        result = tl.where(larger, x, result)
+        place = tl.where(larger, i * KW + j, place)
+    else:
+        result += x
+    return result, place
+
+
+MAGIC = ("by_width", "width_shift", "by_inner", "inner_shift", "by_plane", "plane_shift")
+"""Arguments that are numbers like any other: none has a kernel of its own where it is 1 or a multiple of 16."""
+
+
+@triton.jit(do_not_specialize=MAGIC)
+def pool_windows(
+    x_ptr, y_ptr, place_ptr, total, H, W, OH, OW, INNER, by_width, width_shift, by_inner, inner_shift, by_plane,
+    plane_shift, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr,
+    SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr,
+    MAX: tl.constexpr, PLACES: tl.constexpr, COUNTED: tl.constexpr, UNROLL: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """BLOCK of all `total` results, in the order in which they lie. FAR: its planes of x may be 2^31 numbers apart."""
+    plane_size = OH * OW * INNER
     start = tl.program_id(0).to(tl.int64) * BLOCK
     lane = tl.arange(0, BLOCK)
     inside = start + lane < total
-    plane = start // PLANE
-    rest = (start % PLANE).to(tl.int32) + lane
+    plane = start // plane_size
+    rest = (start - plane * plane_size).to(tl.int32) + lane
     x_ptr += plane * (H * W * INNER)
-    inner = rest % INNER
-    ow = rest // INNER % OW
-    oh = rest // (INNER * OW) % OH
     # A block may go on into further planes: they are as far apart as planes of x are.
-    base = rest // PLANE * (H * W * INNER) + inner
+    further = over(rest, by_plane, plane_shift)
+    rest -= further * plane_size
+    position = over(rest, by_inner, inner_shift)
+    oh = over(position, by_width, width_shift)
+    ow = position - oh * OW
+    base = (further.to(tl.int64) if FAR else further) * (H * W * INNER) + (rest - position * INNER)
     result = tl.full((BLOCK,), float("-inf") if MAX else 0.0, tl.float32)
     place = tl.full((BLOCK,), 255, tl.int32)
-    for i in tl.static_range(KH):
-        for j in tl.static_range(KW):
-            ih = oh * SH + (i * DH - PH)
-            iw = ow * SW + (j * DW - PW)
-            there = inside & (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
-            x = tl.load(x_ptr + (base + (ih * W + iw) * INNER), mask=there, other=0.0).to(tl.float32)
-            if MAX:
-                larger = there & ((x > result) | (x != x) | (place == 255))
-                result = tl.where(larger, x, result)
-                place = tl.where(larger, i * KW + j, place)
-            else:
-                result += x
+    if UNROLL:
+        for i in tl.static_range(KH):
+            for j in tl.static_range(KW):
+                result, place = window_number(result, place, x_ptr, base, oh, ow, inside, i, j, H, W, INNER, KW, SH,
+                                              SW, PH, PW, DH, DW, MAX)  # fmt: skip
+    else:
+        for at in range(KH * KW):
+            i = at // KW
+            result, place = window_number(result, place, x_ptr, base, oh, ow, inside, i, at - i * KW, H, W, INNER, KW,
+                                          SH, SW, PH, PW, DH, DW, MAX)  # fmt: skip
     if not MAX:
         result /= divisor_of(oh, ow, H, W, KH, KW, SH, SW, PH, PW, COUNTED)
     tl.store(y_ptr + start + lane, rounded(result, y_ptr), mask=inside)
@@ -172,41 +218,61 @@ def pool_windows(
 
 
 @triton.jit
-def pool_gather(
-    dy_ptr, place_ptr, dx_ptr, total, H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    INNER: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr,
-    PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr, MAX: tl.constexpr,
-    COUNTED: tl.constexpr,
+def gathered(
+    dy_ptr, place_ptr, base, ih, iw, inside, i, j, H, W, OH, OW, INNER, KH: tl.constexpr, KW: tl.constexpr,
+    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr,
+    MAX: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK of all `total` numbers of dx, each from the windows that it is in."""
-    PLANE: tl.constexpr = H * W * INNER
+    """What the windows in which numbers are at position i, j give them."""
+    down = ih + (PH - i * DH)
+    oh = down // SH
+    across = iw + (PW - j * DW)
+    ow = across // SW
+    there = inside & (down >= 0) & (down - oh * SH == 0) & (oh < OH)
+    there = there & (across >= 0) & (across - ow * SW == 0) & (ow < OW)
+    at = base + (oh * OW + ow) * INNER
+    if MAX:
+        # Its number is read where it counts only: most windows' largest one is another.
+        there = there & (tl.load(place_ptr + at, mask=there, other=255).to(tl.int32) == i * KW + j)
+    g = tl.load(dy_ptr + at, mask=there, other=0.0).to(tl.float32)
+    if not MAX:
+        g = tl.where(there, g / divisor_of(oh, ow, H, W, KH, KW, SH, SW, PH, PW, COUNTED), 0.0)
+    return g
+
+
+@triton.jit(do_not_specialize=MAGIC)
+def pool_gather(
+    dy_ptr, place_ptr, dx_ptr, total, H, W, OH, OW, INNER, by_width, width_shift, by_inner, inner_shift, by_plane,
+    plane_shift, KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr,
+    SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr,
+    MAX: tl.constexpr, COUNTED: tl.constexpr, UNROLL: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """BLOCK of all `total` numbers of dx, each from the windows that it is in. FAR: as pool_windows, of dy."""
+    plane_size = H * W * INNER
     start = tl.program_id(0).to(tl.int64) * BLOCK
     lane = tl.arange(0, BLOCK)
     inside = start + lane < total
-    plane = start // PLANE
-    rest = (start % PLANE).to(tl.int32) + lane
+    plane = start // plane_size
+    rest = (start - plane * plane_size).to(tl.int32) + lane
     dy_ptr += plane * (OH * OW * INNER)
     place_ptr += plane * (OH * OW * INNER)
-    iw = rest // INNER % W
-    ih = rest // (INNER * W) % H
-    base = rest // PLANE * (OH * OW * INNER) + rest % INNER
+    further = over(rest, by_plane, plane_shift)
+    rest -= further * plane_size
+    position = over(rest, by_inner, inner_shift)
+    ih = over(position, by_width, width_shift)
+    iw = position - ih * W
+    base = (further.to(tl.int64) if FAR else further) * (OH * OW * INNER) + (rest - position * INNER)
     result = tl.zeros((BLOCK,), tl.float32)
-    for i in tl.static_range(KH):
-        down = ih + (PH - i * DH)
-        oh = down // SH
-        rows = inside & (down >= 0) & (down - oh * SH == 0) & (oh < OH)
-        for j in tl.static_range(KW):
-            across = iw + (PW - j * DW)
-            ow = across // SW
-            there = rows & (across >= 0) & (across - ow * SW == 0) & (ow < OW)
-            at = base + (oh * OW + ow) * INNER
-            if MAX:
-                # Its number is read where it counts only: most windows' largest one is another.
-                there = there & (tl.load(place_ptr + at, mask=there, other=255).to(tl.int32) == i * KW + j)
-            g = tl.load(dy_ptr + at, mask=there, other=0.0).to(tl.float32)
-            if not MAX:
-                g = tl.where(there, g / divisor_of(oh, ow, H, W, KH, KW, SH, SW, PH, PW, COUNTED), 0.0)
-            result += g
+    if UNROLL:
+        for i in tl.static_range(KH):
+            for j in tl.static_range(KW):
+                result += gathered(dy_ptr, place_ptr, base, ih, iw, inside, i, j, H, W, OH, OW, INNER, KH, KW, SH, SW,
+                                   PH, PW, DH, DW, MAX, COUNTED)  # fmt: skip
+    else:
+        for at in range(KH * KW):
+            i = at // KW
+            result += gathered(dy_ptr, place_ptr, base, ih, iw, inside, i, at - i * KW, H, W, OH, OW, INNER, KH, KW,
+                               SH, SW, PH, PW, DH, DW, MAX, COUNTED)  # fmt: skip
     tl.store(dx_ptr + start + lane, rounded(result, dx_ptr), mask=inside)
 
 
@@ -218,14 +284,22 @@ def space(
     kernel: object, window: Window, sizes: Sequence[int], constants: Sequence[tuple[str, object]]
 ) -> list[Variant]:
     """Variants worth timing. sizes: H, W, OH, OW, INNER."""
-    fixed = (*zip(("H", "W", "OH", "OW", "INNER"), sizes, strict=True), *window.constants, *constants)
+    h, w, oh, ow, inner = sizes
+    own, read = (oh * ow * inner, h * w * inner) if kernel is pool_windows else (h * w * inner, oh * ow * inner)
+    planes = max(b for b, _ in TILES) // own + 2  # that a block may reach
+    fixed = (*window.constants, *constants, ("UNROLL", math.prod(window.size) <= UNROLLED),
+             ("FAR", planes * read >= 1 << 31))  # fmt: skip
     return [Variant(kernel, (("BLOCK", b), *fixed), w, tuned=("BLOCK",)) for b, w in TILES]
 
 
-def launch(variant: Variant, *tensors: torch.Tensor) -> None:
-    """Run one variant on dense tensors of one layout; the kernel's first output decides how many programs."""
-    total = tensors[1 if variant.kernel is pool_windows else 2].numel()
-    variant.kernel[(triton.cdiv(total, variant["BLOCK"]),)](*tensors, total, **variant.meta)
+def launch(variant: Variant, sizes: Sequence[int], *tensors: torch.Tensor) -> None:
+    """Run one variant on dense tensors of one layout; the kernel's first output decides how many programs. sizes: H, W,
+    OH, OW, INNER."""
+    forward = variant.kernel is pool_windows
+    total = tensors[1 if forward else 2].numel()
+    height, width = sizes[2:4] if forward else sizes[:2]
+    magic = (n for d in (width, sizes[4], height * width * sizes[4]) for n in divisor(d))
+    variant.kernel[(triton.cdiv(total, variant["BLOCK"]),)](*tensors, total, *sizes, *magic, **variant.meta)
 
 
 def _checked(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -260,7 +334,7 @@ def _forward(
     constants = (("MAX", largest), ("PLACES", placed), ("COUNTED", window.counted))
     variants = space(pool_windows, window, sizes, constants)
     key = (n, c, *sizes, x.dtype, window, constants)
-    launch(tuner.pick(key, variants, launch, x, y, places), x, y, places)
+    launch(tuner.pick(key, variants, launch, sizes, x, y, places, uncopied=(x,)), sizes, x, y, places)
     return y, places
 
 
@@ -296,6 +370,7 @@ def _backward(
     dx = _like(dy, shape, dy.dtype)
     if not dx.numel():
         return dx
+    _checked(name, dx)
     at = dy
     if places is not None:
         if places.shape != dy.shape or places.dtype != torch.uint8:
@@ -305,7 +380,8 @@ def _backward(
     constants = (("MAX", places is not None), ("COUNTED", window.counted))
     variants = space(pool_gather, window, sizes, constants)
     key = (n, c, *sizes, dy.dtype, window, constants)
-    launch(backward_tuner.pick(key, variants, launch, dy, at, dx), dy, at, dx)
+    variant = backward_tuner.pick(key, variants, launch, sizes, dy, at, dx, uncopied=(dy, at))
+    launch(variant, sizes, dy, at, dx)
     return dx
 
 
@@ -375,20 +451,22 @@ def _cost(c: Case, each: int = 0) -> Cost:
     return Cost(bytes=n * channels * (h * w * c.itemsize + results * (c.itemsize + each)))
 
 
-SIGNATURE = {**dict.fromkeys(("x_ptr", "y_ptr", "dy_ptr", "dx_ptr"), "*bf16"), "place_ptr": "*u8", "total": "i32"}
+SIGNATURE = {**dict.fromkeys(("x_ptr", "y_ptr", "dy_ptr", "dx_ptr"), "*bf16"), "place_ptr": "*u8",
+             **dict.fromkeys(("total", "H", "W", "OH", "OW", "INNER", *MAGIC), "i32")}  # fmt: skip
 
 
 def _build(kernel: object, largest: bool, window: Window, inner: int) -> Build:
-    sizes = (112, 112, window.of(112, 0), window.of(112, 1), inner)
+    """Of one size, which is no constant; but an argument of 1 is, as Triton has it."""
     constants = (("MAX", largest), ("PLACES", largest), ("COUNTED", True))
     constants = constants if kernel is pool_windows else (constants[0], constants[2])
-    names = kernel.arg_names  # type: ignore[attr-defined]
-    return Build(
-        space(kernel, window, sizes, constants)[2], {k: t for k, t in SIGNATURE.items() if k in names}, ("total",)
-    )
+    chosen = space(kernel, window, (112, 112, window.of(112, 0), window.of(112, 1), inner), constants)[2]
+    if inner == 1:
+        chosen = dataclasses.replace(chosen, constants=(*chosen.constants, ("INNER", 1)))
+    names = [n for n in kernel.arg_names if n in SIGNATURE and n not in dict(chosen.constants)]  # type: ignore[attr-defined]
+    return Build(chosen, {n: SIGNATURE[n] for n in names}, ("total",))
 
 
-TWO, THREE = Window((2, 2)), Window((3, 3), (2, 2), (1, 1))
+THREE, WIDE = Window((3, 3), (2, 2), (1, 1)), Window((7, 7), (2, 2), (3, 3))
 SHAPES = (
     {"shape": (2, 3, 7, 9), "k": 3, "s": 2, "p": 1}, {"shape": (1, 5, 8, 6), "k": 2},
     {"shape": (1, 2, 10, 11), "k": (3, 2), "s": (1, 3), "ceil": True, "p": (1, 0)},
@@ -403,6 +481,7 @@ CHECKS = (
     *(_case(d, **s) for d in ("f32", "f16", "bf16") for s in SHAPES),
     *(_case(d, **s, last=True) for d in ("f32", "bf16") for s in SHAPES),
     _case("f32", shape=(0, 3, 8, 8), k=2), _case("bf16", shape=(3, 16, 1, 40), k=(1, 4), s=(1, 3)),
+    *(_case("f32", shape=(1, 2, 12, 14), k=(5, 6), s=(2, 3), p=(2, 3), last=last) for last in (False, True)),
     _case("bf16", shape=(2, 8, 12, 12), k=3, s=2, p=1, last=True),
 )  # fmt: skip
 CASES = (
@@ -418,21 +497,21 @@ OPERATIONS = (
     Operation(
         name="max_pool", run=max_pool, reference=reference_max, inputs=inputs, cost=_cost, beyond=BEYOND,
         checks=(DILATED, *CHECKS), cases=CASES, forms=(*FORMS, "special"),
-        builds=(_build(pool_windows, True, THREE, 1), _build(pool_windows, True, THREE, 64)),
+        builds=(_build(pool_windows, True, THREE, 1), _build(pool_windows, True, WIDE, 64)),
     ),
     Operation(
         name="average_pool", run=average_pool, reference=reference_average, inputs=inputs, cost=_cost, beyond=BEYOND,
         checks=(*UNCOUNTED, *CHECKS), cases=CASES, forms=(*FORMS, "special"),
-        builds=(_build(pool_windows, False, THREE, 1), _build(pool_windows, False, TWO, 64)),
+        builds=(_build(pool_windows, False, THREE, 1), _build(pool_windows, False, WIDE, 64)),
     ),
     Operation(
         name="max_pool_backward", run=max_pool_backward, reference=reference_max_backward, inputs=max_backward_inputs,
         cost=lambda c: _cost(c, 1), checks=(DILATED, *CHECKS), cases=CASES, forms=FORMS,
-        builds=(_build(pool_gather, True, THREE, 1), _build(pool_gather, True, THREE, 64)),
+        builds=(_build(pool_gather, True, THREE, 1), _build(pool_gather, True, WIDE, 64)),
     ),
     Operation(
         name="average_pool_backward", run=average_pool_backward, reference=reference_average_backward,
         inputs=average_backward_inputs, cost=_cost, checks=(*UNCOUNTED, *CHECKS), cases=CASES, forms=FORMS,
-        builds=(_build(pool_gather, False, THREE, 1), _build(pool_gather, False, TWO, 64)),
+        builds=(_build(pool_gather, False, THREE, 1), _build(pool_gather, False, WIDE, 64)),
     ),
 )  # fmt: skip

@@ -37,7 +37,7 @@ tuner = Tuner("norm_quantise")
 
 def reference(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None,
-    scale: torch.Tensor | None, eps: float, centered: bool, scales: str,
+    scale: torch.Tensor | None, eps: float, centered: bool, scales: str, least: float = SMALLEST_AMAX,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """What is computed, in plain PyTorch: codes, scales where they are made, x + residual where there is one."""
     s = x if residual is None else x + residual
@@ -52,11 +52,11 @@ def reference(
         return (_code(y / scale), *sums)
     columns = y.shape[-1]
     if not y.numel():  # no largest number of nothing
-        made = y.new_full((*y.shape[:-1], -(-columns // GROUP)), SMALLEST_AMAX / LARGEST, dtype=torch.float32)
-        return (_code(y), y.new_full(y.shape[:-1], SMALLEST_AMAX / LARGEST).float() if scales == "row" else made, *sums)
+        made = y.new_full((*y.shape[:-1], -(-columns // GROUP)), least / LARGEST, dtype=torch.float32)
+        return (_code(y), y.new_full(y.shape[:-1], least / LARGEST).float() if scales == "row" else made, *sums)
     width = columns if scales == "row" else GROUP
     groups = torch.nn.functional.pad(y, (0, -columns % width)).unflatten(-1, (-1, width))
-    largest = groups.abs().amax(-1, keepdim=True).clamp(min=SMALLEST_AMAX)
+    largest = groups.abs().amax(-1, keepdim=True).clamp(min=least)
     made = largest / LARGEST
     q = _code((groups / made).flatten(-2)[..., :columns])
     factors = made[..., 0, 0] if scales == "row" else made[..., 0]
@@ -86,7 +86,7 @@ def taken(x_ptr, r_ptr, s_ptr, at, mask, MASKED: tl.constexpr, RESIDUAL: tl.cons
 
 @triton.jit
 def norm_quantise_rows(
-    x_ptr, r_ptr, w_ptr, b_ptr, scale_ptr, q_ptr, s_ptr, rows, x_stride, r_stride, eps,
+    x_ptr, r_ptr, w_ptr, b_ptr, scale_ptr, q_ptr, s_ptr, rows, x_stride, r_stride, eps, least,
     N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, GROUP: tl.constexpr, RESIDUAL: tl.constexpr,
     CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
@@ -116,14 +116,14 @@ def norm_quantise_rows(
     if SCALES == "tensor":
         q = code_of(y * (1.0 / tl.load(scale_ptr)))
     elif SCALES == "row":
-        scale = scale_of(tl.max(size_of(y), axis=1, keep_dims=True))
+        scale = scale_of(tl.max(size_of(y), axis=1, keep_dims=True), least)
         tl.store(scale_ptr + row, scale, mask=row < rows)
         q = code_of(y * (1.0 / scale))
     else:
         BLOCKS: tl.constexpr = BLOCK // GROUP
         OF: tl.constexpr = (N + GROUP - 1) // GROUP
         groups = tl.reshape(y, (ROWS, BLOCKS, GROUP))
-        scale = scale_of(tl.max(size_of(groups), axis=2, keep_dims=True))
+        scale = scale_of(tl.max(size_of(groups), axis=2, keep_dims=True), least)
         q = tl.reshape(code_of(groups * (1.0 / scale)), (ROWS, BLOCK))
         block = tl.arange(0, BLOCKS)[None, :]
         tl.store(scale_ptr + row * OF + block, tl.reshape(scale, (ROWS, BLOCKS)), mask=(row < rows) & (block < OF))
@@ -146,7 +146,7 @@ def scaled(x, w_ptr, b_ptr, at, mask, mean, rstd, WEIGHT: tl.constexpr, BIAS: tl
 
 @triton.jit
 def norm_quantise_loop(
-    x_ptr, r_ptr, w_ptr, b_ptr, scale_ptr, q_ptr, s_ptr, rows, x_stride, r_stride, eps,
+    x_ptr, r_ptr, w_ptr, b_ptr, scale_ptr, q_ptr, s_ptr, rows, x_stride, r_stride, eps, least,
     N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, GROUP: tl.constexpr, RESIDUAL: tl.constexpr,
     CENTERED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
@@ -200,7 +200,7 @@ def norm_quantise_loop(
             at = start + col
             x = taken(x_ptr, r_ptr, s_ptr, at, at < N, True, RESIDUAL, "evict_last")
             largest = tl.maximum(largest, size_of(scaled(x, w_ptr, b_ptr, at, at < N, mean, rstd, WEIGHT, BIAS)))
-        scale = scale_of(tl.max(largest, 0))
+        scale = scale_of(tl.max(largest, 0), least)
         tl.store(scale_ptr + row, scale)
         inverse = 1.0 / scale
     for start in range(0, N, BLOCK):
@@ -211,7 +211,7 @@ def norm_quantise_loop(
             BLOCKS: tl.constexpr = BLOCK // GROUP
             OF: tl.constexpr = (N + GROUP - 1) // GROUP
             groups = tl.reshape(y, (BLOCKS, GROUP))
-            scale = scale_of(tl.max(size_of(groups), axis=1, keep_dims=True))
+            scale = scale_of(tl.max(size_of(groups), axis=1, keep_dims=True), least)
             q = tl.reshape(code_of(groups * (1.0 / scale)), (BLOCK,))
             block = start // GROUP + tl.arange(0, BLOCKS)
             tl.store(scale_ptr + row * OF + block, tl.reshape(scale, (BLOCKS,)), mask=block < OF)
@@ -249,28 +249,41 @@ def space(rows: int, columns: int, constants: Sequence[tuple[str, object]]) -> l
 
 def launch(
     variant: Variant, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
-    scale: torch.Tensor, q: torch.Tensor, s: torch.Tensor, eps: float,
+    scale: torch.Tensor, q: torch.Tensor, s: torch.Tensor, eps: float, least: float,
 ) -> None:  # fmt: skip
     """Run one variant on x, residual [rows, N] with contiguous rows -> q uint8, scale, s contiguous; any tensor for
     what is not used."""
     rows = x.shape[0]
     variant.kernel[(triton.cdiv(rows, variant["ROWS"]),)](
-        x, residual, weight, bias, scale, q, s, rows, x.stride(0), residual.stride(0), eps, **variant.meta
+        x,
+        residual,
+        weight,
+        bias,
+        scale,
+        q,
+        s,
+        rows,
+        x.stride(0),
+        residual.stride(0),
+        eps,
+        least,
+        **variant.meta,
     )
 
 
 def norm_quantise(
     x: torch.Tensor, residual: torch.Tensor | None = None, weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None, scale: torch.Tensor | None = None, eps: float = 1e-6, centered: bool = False,
-    scales: str = "row",
+    scales: str = "row", least: float = SMALLEST_AMAX,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """(codes, scales, x + residual) of the norm over the last axis of x [..., N] in f32, f16 or bf16.
 
     Codes [..., N] in float8_e4m3fn, scales in f32: [...] for scales="row", [..., ceil(N / 128)] for "block", and for
     "tensor" the one number in f32, on the device, that is given. The sum, like x, is None where there is no residual.
-    centered: LayerNorm, else RMSNorm. weight, bias: [N] or None. q * scale is the
-    norm. Raises TypeError for other dtypes, ValueError for shapes that do not belong together, for a scale that is
-    given for "row" or "block", or is not for "tensor".
+    centered: LayerNorm, else RMSNorm. weight, bias: [N] or None. least: the largest number that a row or block is taken
+    to have at least. q * scale is the norm. Raises TypeError for other dtypes, ValueError for shapes that do not belong
+    together, for a scale that is given for "row" or "block", or is not for "tensor", and for a least that is not above
+    0.
     """
     for label, t in (("x", x), ("residual", residual), ("weight", weight), ("bias", bias)):
         if t is not None and t.dtype not in DTYPES:
@@ -284,6 +297,8 @@ def norm_quantise(
         raise ValueError(f"scales is one of {', '.join(SCALES)}, a scale is given for the last alone, not {scales!r}")
     if scale is not None and (scale.numel() != 1 or scale.dtype != torch.float32):
         raise ValueError(f"the scale is one number in f32, not {scale.dtype}{[*scale.shape]}")
+    if not 0 < least < float("inf"):
+        raise ValueError(f"least is a number above 0, not {least}")
     columns, there = x.shape[-1], x.device
     q = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=there)
     made = x.shape[:-1] if scales == "row" else (*x.shape[:-1], -(-columns // GROUP))
@@ -291,14 +306,14 @@ def norm_quantise(
     s = q if residual is None else torch.empty(x.shape, dtype=x.dtype, device=there)
     result = (q, factors, None if residual is None else s)
     if not x.numel():
-        factors.fill_(SMALLEST_AMAX / LARGEST) if scale is None else None
+        factors.fill_(least / LARGEST) if scale is None else None
         return result
     flat = rows_of(x)
     other = flat if residual is None else rows_of(residual)
     w, b = (flat if v is None else v.contiguous() for v in (weight, bias))
     constants = (("RESIDUAL", residual is not None), ("CENTERED", centered), ("WEIGHT", weight is not None),
                  ("BIAS", bias is not None), ("SCALES", scales))  # fmt: skip
-    arguments = (flat, other, w, b, factors, q.view(torch.uint8), s, eps)
+    arguments = (flat, other, w, b, factors, q.view(torch.uint8), s, eps, least)
     key = (*flat.shape, x.dtype, flat.stride(0), other.stride(0), w.dtype, b.dtype, constants)
     variant = tuner.pick(key, lambda: space(flat.shape[0], columns, constants), launch, *arguments)
     launch(variant, *arguments)
@@ -307,10 +322,10 @@ def norm_quantise(
 
 def run(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None,
-    scale: torch.Tensor | None, eps: float, centered: bool, scales: str,
+    scale: torch.Tensor | None, eps: float, centered: bool, scales: str, least: float = SMALLEST_AMAX,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """norm_quantise, what it makes of it alone."""
-    q, factors, s = norm_quantise(x, residual, weight, bias, scale, eps, centered, scales)
+    q, factors, s = norm_quantise(x, residual, weight, bias, scale, eps, centered, scales, least)
     return (q, *(() if scale is not None else (factors,)), *(() if s is None else (s,)))
 
 
@@ -323,7 +338,7 @@ def inputs(c: Case, make: Maker) -> tuple[object, ...]:
     bias = make.normal(shape[1:], dtype) if c.get("centered") and c.get("weight", True) else None
     scales = c.get("scales", "row")
     scale = torch.tensor([0.02], device=make.device) if scales == "tensor" else None
-    return x, residual, weight, bias, scale, 1e-6, bool(c.get("centered")), scales
+    return x, residual, weight, bias, scale, 1e-6, bool(c.get("centered")), scales, c.get("least", SMALLEST_AMAX)
 
 
 def cost(c: Case) -> Cost:
@@ -338,6 +353,7 @@ def cost(c: Case) -> Cost:
 SIGNATURE = {
     **dict.fromkeys(("x_ptr", "r_ptr", "w_ptr", "b_ptr"), "*bf16"), "scale_ptr": "*fp32", "q_ptr": "*u8",
     "s_ptr": "*bf16", **dict.fromkeys(("rows", "x_stride", "r_stride"), "i32"), "eps": "fp32",
+    "least": "fp32",
 }  # fmt: skip
 
 
@@ -363,7 +379,9 @@ OPERATIONS = (
             *(case("bf16", rows=r, columns=n, scales="block") for r, n in (*SHAPES, (2, 40_000), (0, 64), (3, 0))),
             *(case("bf16", rows=r, columns=n, scales="tensor", residual=True) for r, n in ((4, 640), (2, 40_000))),
             case("f16", rows=3, columns=512, weight=False), case("bf16", rows=2, columns=40_000, residual=True),
-            case("bf16", rows=6, columns=1200, residual=True), case("bf16", rows=7, columns=384, scales="block"),
+            case("bf16", rows=6, columns=1200, residual=True), case("f32", rows=7, columns=700, least=4.0),
+            case("f32", rows=7, columns=700, scales="block", least=3.0),
+            case("bf16", rows=7, columns=384, scales="block"),
         ),
         cases=(
             *(case("bf16", rows=r, columns=n) for r, n in ((16384, 4096), (4096, 16384), (64, 8192))),

@@ -9,7 +9,7 @@ Nothing is sorted. One program takes a row: its largest number, then bisection b
 number that is certainly not above the last one that stays; what is not below it is listed, in order: of peaked rows a
 few hundred of 128,000. Both thresholds are then found exactly, bit by bit of the numbers' order, in the list. Traffic:
 the row from memory once, and 7 or 8 times from L2, where it stays (256 kB for 128,000 bf16, a row a multiprocessor).
-Steps of 4096 and 8192 numbers spill 20 to 52 bytes a thread on some targets (32 on sm_90), of 2048 none.
+Steps of 4096 and 8192 numbers spill 24 to 60 bytes a thread on some targets (24 on sm_90), of 2048 12 on sm_90.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _kept(
     if p is None:
         return shares, torch.zeros_like(shares)
     ordered, order = shares.sort(-1, descending=True)
-    first = torch.searchsorted(-ordered, -ordered)
+    first = torch.searchsorted(-ordered, -ordered).clamp(max=x.shape[-1] - 1)  # of NaN: beyond the end
     before = (ordered.cumsum(-1) - ordered).gather(-1, first)
     above = torch.empty_like(before).scatter_(-1, order, before)
     return shares.masked_fill((above >= p[:, None]) & (above > 0), 0.0), above
@@ -64,7 +64,29 @@ def reference(
     cumulated = shares.cumsum(-1)
     token = (cumulated <= uniform[:, None] * cumulated[:, -1:]).sum(-1)
     last = logits.shape[-1] - 1 - (shares > 0).flip(-1).int().argmax(-1)
-    return torch.minimum(token, last)
+    return torch.minimum(token, last).where(cumulated[:, -1].isfinite(), _largest(logits))
+
+
+def _largest(logits: torch.Tensor) -> torch.Tensor:
+    """The first place of each row's largest number; NaN is none, of a row without numbers 0."""
+    return logits.masked_fill(logits.isnan(), -torch.inf).argmax(-1)
+
+
+@triton.jit
+def order_of(x, DTYPE: tl.constexpr):
+    """rank_of, with -0.0 as the 0.0 that it is equal to."""
+    return rank_of(tl.where(x == 0.0, tl.zeros_like(x), x), DTYPE)
+
+
+@triton.jit
+def first_place(x_ptr, N, number, BLOCK: tl.constexpr):
+    """The first column of a row with this number; 0 for minus infinity, since NaN is not more."""
+    place = tl.full((BLOCK,), 0x7FFFFFFF, tl.int32)
+    for start in range(0, N, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < N, other=float("-inf")).to(tl.float32)
+        place = tl.minimum(place, tl.where((at < N) & (x == number), at, 0x7FFFFFFF))
+    return tl.where(number == float("-inf"), 0, tl.min(place, 0))
 
 
 @triton.jit
@@ -90,7 +112,7 @@ def tallied(
         inside = start + lane < length
         x = numbers_at(x_ptr, list_ptr, start + lane, inside, LISTED)
         below = (x.to(tl.float32) - top) * scale
-        reaches = rank_of(x, DTYPE) >= bound if RANKED else below >= -bound
+        reaches = order_of(x, DTYPE) >= bound if RANKED else below >= -bound
         counted = exp_of(below) if MASS else 1.0
         total += tl.where(inside & reaches, counted, 0.0)
     return tl.sum(total, 0)
@@ -162,7 +184,7 @@ def sample_rows(
                 place = length + tl.cumsum(stays.to(tl.int32), 0) - 1
                 tl.store(list_ptr + place, at, mask=stays)
                 length += tl.sum(stays.to(tl.int32), 0)
-                rank = rank_of(x, DTYPE)
+                rank = order_of(x, DTYPE)
                 lowest = tl.minimum(lowest, tl.where(stays, rank, 0xFFFFFFFF).to(tl.uint32))
                 highest = tl.maximum(highest, tl.where(stays, rank, 0).to(tl.uint32))
             tl.debug_barrier()  # what other threads have listed is read
@@ -180,12 +202,16 @@ def sample_rows(
         wanted_mass = tl.load(u_ptr + row) * total
         before = 0.0
         token = tl.full((), -1, tl.int32)
+        # The largest alone is 1: without numbers, or where the largest is infinite or the temperature 0, it is not.
+        drawn = (total > 0.0) & (total < float("inf"))
+        if drawn == 0:
+            token = first_place(at_row, N, top, BLOCK)
         last = tl.full((), 0, tl.int32)
         start = tl.full((), 0, tl.int32)
         while (start < length) & (token < 0):
             inside = start + lane < length
             x = numbers_at(at_row, list_ptr, start + lane, inside, LISTED)
-            stays = inside & (rank_of(x, DTYPE) >= bound)
+            stays = inside & (order_of(x, DTYPE) >= bound)
             mass = tl.where(stays, exp_of((x.to(tl.float32) - top) * scale), 0.0)
             reached = stays & (mass > 0.0) & (before + tl.cumsum(mass, 0) > wanted_mass)
             first = tl.min(tl.where(reached, start + lane, 0x7FFFFFFF), 0)
@@ -195,7 +221,7 @@ def sample_rows(
             start += BLOCK
         token = tl.where(token < 0, last, token)  # the sums of blocks round otherwise than that of all
         if LISTED:
-            token = tl.load(list_ptr + token)
+            token = tl.where(drawn, tl.load(list_ptr + token, mask=drawn, other=0), token)
         tl.store(token_ptr + row, token.to(tl.int64))
         if LISTED:
             tl.debug_barrier()  # before the next row's list overwrites this one
@@ -236,8 +262,10 @@ def top_k_top_p_sample(
     """A token for each row of logits [rows, N] in f32, f16 or bf16: [rows] in i64.
 
     uniform [rows] in f32, in [0, 1). k [rows] in i32, p and temperature [rows] in f32, or None for what is not wanted;
-    k is cut to 1 .. N, temperatures are above 0. A row with NaN, or without finite numbers, gives any token. Raises
-    TypeError for other dtypes, ValueError for other shapes and for rows of 2^24 numbers or more.
+    k is cut to 1 .. N, temperatures are above 0. Where shares have no sum (only -inf or NaN, an infinite number, a
+    temperature of 0) the token is the first of the largest number, 0 where there is none; a row with NaN among others
+    gives any of its columns. Raises TypeError for other dtypes, ValueError for other shapes and for rows of 2^24
+    numbers or more.
     """
     if logits.dtype not in DTYPES:
         raise TypeError(f"top_k_top_p_sample takes f32, f16 or bf16, not {logits.dtype}")
@@ -272,18 +300,21 @@ def agree(outputs: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor | No
         return
     exact = [None if t is None else t.double() for t in (k, p, temperature)]
     shares, above = _kept(logits.double(), *exact)
+    cumulated = shares.cumsum(-1)
+    none = ~cumulated[:, -1].isfinite()
+    assert bool((tokens == _largest(logits))[none].all()), "not the largest of a row whose shares have no sum"
     at = tokens[:, None]
     x = wide(logits)
     if k is not None:
         larger = (x > x.gather(-1, at)).sum(-1)
-        assert bool((larger < k.clamp(min=1)).all()), "a token below the k-th largest"
+        assert bool((larger < k.clamp(min=1))[~none].all()), "a token below the k-th largest"
     if p is not None:
-        assert bool((above.gather(-1, at)[:, 0] < p.double() + CLOSE).all()), "a token beyond the share p"
-    cumulated = shares.cumsum(-1)
+        assert bool((above.gather(-1, at)[:, 0] < p.double() + CLOSE)[~none].all()), "a token beyond the share p"
     wanted = uniform.double() * cumulated[:, -1]
     after = cumulated.gather(-1, at)[:, 0]
     before = after - shares.gather(-1, at)[:, 0]
-    assert bool(((before <= wanted + CLOSE) & (after >= wanted - CLOSE)).all()), "a token where u does not fall"
+    falls = (before <= wanted + CLOSE) & (after >= wanted - CLOSE)
+    assert bool(falls[~none].all()), "a token where u does not fall"
 
 
 def inputs(c: Case, make: Maker) -> tuple[torch.Tensor | None, ...]:

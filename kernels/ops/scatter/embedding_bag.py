@@ -26,7 +26,7 @@ from kernels.tuning import Tuner, Variant
 
 NAME = "triton:embedding_bag"
 NOWHERE = 0x7FFFFFFF
-"""The place of the largest number of an empty bag."""
+"""The place of the largest number of a bag without any."""
 
 tuner = Tuner("embedding_bag")
 backward_tuner = Tuner("embedding_bag_backward")
@@ -83,6 +83,11 @@ def bag_rows(
     low: tl.constexpr = float("-inf") if MODE == "max" else 0.0
     total = tl.full((ROWS, BLOCK), low, tl.float32)
     place = tl.full((ROWS, BLOCK), 0x7FFFFFFF, tl.int32)
+    head = tl.zeros((BLOCK,), tl.float32)
+    if MODE == "max":
+        top = tl.load(index_ptr + begin, mask=begin < stop, other=-1).to(tl.int64)
+        there = (top >= 0) & (top < rows) & (col < columns)
+        head = tl.load(table_ptr + top * stride + col, mask=there, other=0.0).to(tl.float32)
     for start in range(begin, stop, ROWS):
         at = start + row
         index = tl.load(index_ptr + at, mask=at < stop, other=0).to(tl.int64)
@@ -92,17 +97,24 @@ def bag_rows(
         if SCALED:
             x *= tl.load(scale_ptr + at, mask=at < stop, other=0.0).to(tl.float32)[:, None]
         if MODE == "max":
-            larger = inside & ((x > total) | (place == 0x7FFFFFFF))
+            # Behind a NaN any number is one more: whether it counts is seen below.
+            larger = inside & ((x > total) | (place == 0x7FFFFFFF) | (total != total))
             total = tl.where(larger, x, total)
             place = tl.where(larger, at.to(tl.int32)[:, None], place)
         else:
             total += x
     if MODE == "max":
-        result = tl.max(total, 0)
+        number = (place != 0x7FFFFFFF) & (total == total)
+        result = tl.max(tl.where(number, total, float("-inf")), 0)
+        first = tl.min(tl.where(number & (total == result[None, :]), place, 0x7FFFFFFF), 0)
+        # As torch has it: the bag's first number stays where it is NaN, later NaN are passed over.
+        nothing = first == 0x7FFFFFFF
+        first = tl.where(nothing, tl.min(place, 0), first)
+        first = tl.where(head != head, begin.to(tl.int32), first)
+        result = tl.where((head != head) | (nothing & (first != 0x7FFFFFFF)), float("nan"), result)
+        result = tl.where(first != 0x7FFFFFFF, result, 0.0)
         if PLACES:
-            first = tl.min(tl.where(total == result[None, :], place, 0x7FFFFFFF), 0)
             tl.store(place_ptr + bag * columns + col, first, mask=col < columns)
-        result = tl.where(stop > begin, result, 0.0)
     else:
         result = tl.sum(total, 0)
         if MODE == "mean":
@@ -196,7 +208,10 @@ def _forward(
         arguments = (table, indices, offsets, scale, y, places)
         key = (*table.shape, len(indices), len(y), table.dtype, indices.dtype, offsets.dtype, scale.dtype, mode, scaled,
                placed, table.stride(0))  # fmt: skip
-        launch(tuner.pick(key, lambda: space(y.shape[1], mode, scaled, placed), launch, *arguments), *arguments)
+        variant = tuner.pick(
+            key, lambda: space(y.shape[1], mode, scaled, placed), launch, *arguments, uncopied=arguments[:4]
+        )
+        launch(variant, *arguments)
     return y, places
 
 
@@ -208,7 +223,8 @@ def embedding_bag(
 
     table [rows, columns] in f32, f16 or bf16; indices and offsets [bags + 1], the last one their number, in i32 or i64;
     include_last_offset False: offsets [bags], without that one. sample_weights [indices] or None, for "sum". Computed
-    in f32. An index that is not in the table adds nothing; a NaN is not the largest of anything else.
+    in f32. An index that is not in the table adds nothing. A NaN is the largest where it is a bag's first number, as in
+    torch, else it is passed over.
     Raises TypeError for other dtypes, ValueError for other shapes and modes.
     """
     offsets = offsets if include_last_offset else with_end(offsets, indices)
@@ -223,15 +239,16 @@ def with_end(offsets: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
 def embedding_bag_with_places(
     table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """embedding_bag of "max", and for each result which of the indices selected it, i32; 2^31 - 1 for empty bags."""
+    """embedding_bag of "max", and for each result which of the indices selected it, i32; 2^31 - 1 where none did."""
     return _forward(table, indices, offsets, None, "max", True)
 
 
 def embedding_bag_backward(
     dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor,
     sample_weights: torch.Tensor | None = None, places: torch.Tensor | None = None, mode: str = "sum",
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """The gradients of the table, like it, and of the sample weights if there are any.
+    asked: tuple[bool, bool] = (True, True),
+) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
+    """The gradients of the table, like it, and of the sample weights if there are any; None for one not asked for.
 
     dy [bags, columns] in the table's dtype; places: of embedding_bag_with_places, for "max". Every index has to be in
     the table. Raises as embedding_bag does, and ValueError for other shapes of dy or places.
@@ -242,39 +259,56 @@ def embedding_bag_backward(
         raise ValueError(f"dy is {dy.dtype}{[*dy.shape]} for results of {table.dtype}{[*shape]}")
     if (places is None) == (mode == "max") or (places is not None and places.shape != shape):
         raise ValueError(f"places of shape {[*shape]} are given for max, and for max alone")
-    dw = torch.empty(table.shape, dtype=table.dtype, device=table.device)
     dy = dy.contiguous()
     indices, offsets = indices.contiguous(), offsets.contiguous()
     bags = bags_of(offsets, len(indices))
-    if dw.numel():
-        keys, order = torch.sort(indices.to(torch.int32), stable=True)
-        edges = torch.searchsorted(keys, torch.arange(len(table) + 1, dtype=torch.int32, device=keys.device))
-        rows = bags[order]
-        scale = dy
-        if mode == "mean":
-            scale = (offsets[1:] - offsets[:-1]).float().reciprocal()[rows]
-        elif sample_weights is not None:
-            scale = sample_weights[order]
-        pick = keys if places is None else places.contiguous()
-        given = {"GATHER": True, "SCALED": scale is not dy, "PICKED": places is not None, "KEYED": True}
-        form = tuple((name, given.get(name, False)) for name, _ in FORM)
-        arguments = (dy, rows, scale, order, pick, keys, dy, edges, dw, len(indices), 0.0)
-        key = (*table.shape, len(indices), len(dy), table.dtype, scale.dtype, form)
-        variant = backward_tuner.pick(
-            key, lambda: segments.space(len(indices), dw.shape[1], "sum", form), segments.launch, *arguments
-        )
-        segments.launch(variant, *arguments)
+    dw = _of_table(dy, table, indices, offsets, bags, sample_weights, places, mode) if asked[0] else None
     if sample_weights is None:
         return (dw,)
-    ds = torch.zeros(indices.shape, dtype=sample_weights.dtype, device=table.device)
+    return dw, _of_weights(dy, table, indices, bags, sample_weights.dtype) if asked[1] else None
+
+
+def _of_table(
+    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, bags: torch.Tensor,
+    sample_weights: torch.Tensor | None, places: torch.Tensor | None, mode: str,
+) -> torch.Tensor:  # fmt: skip
+    dw = torch.empty(table.shape, dtype=table.dtype, device=table.device)
+    if not dw.numel():
+        return dw
+    keys, order = torch.sort(indices.to(torch.int32), stable=True)
+    edges = torch.searchsorted(keys, torch.arange(len(table) + 1, dtype=torch.int32, device=keys.device))
+    rows = bags[order]
+    scale = dy
+    if mode == "mean":
+        scale = (offsets[1:] - offsets[:-1]).float().reciprocal()[rows]
+    elif sample_weights is not None:
+        scale = sample_weights[order]
+    pick = keys if places is None else places.contiguous()
+    given = {"GATHER": True, "SCALED": scale is not dy, "PICKED": places is not None, "KEYED": True}
+    form = tuple((name, given.get(name, False)) for name, _ in FORM)
+    arguments = (dy, rows, scale, order, pick, keys, dy, edges, dw, len(indices), 0.0)
+    key = (*table.shape, len(indices), len(dy), table.dtype, scale.dtype, form)
+    variant = backward_tuner.pick(
+        key, lambda: segments.space(len(indices), dw.shape[1], "sum", form), segments.launch, *arguments,
+        uncopied=arguments[:8],
+    )  # fmt: skip
+    segments.launch(variant, *arguments)
+    return dw
+
+
+def _of_weights(
+    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, bags: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    ds = torch.zeros(indices.shape, dtype=dtype, device=table.device)
     if len(indices) and table.shape[1]:
         products = (dy, table, indices, bags, ds)
         block = min(WIDEST, max(triton.next_power_of_2(table.shape[1]), 16))
         variants = [Variant(sample_products, (("ROWS", max(1, r * 128 // block)), ("BLOCK", block)), w)
                     for r, w in ((8, 2), (16, 4), (32, 4))]  # fmt: skip
         key = (*table.shape, len(indices), table.dtype, indices.dtype, ds.dtype)
-        launch_products(weights_tuner.pick(key, variants, launch_products, *products), *products)
-    return dw, ds
+        variant = weights_tuner.pick(key, variants, launch_products, *products, uncopied=products[:4])
+        launch_products(variant, *products)
+    return ds
 
 
 def launch_products(

@@ -94,6 +94,7 @@ def segment_parts(
         begin = tl.load(offsets_ptr + s).to(tl.int64)
         stop = tl.load(offsets_ptr + s + 1).to(tl.int64)
         until = tl.minimum(stop, end)
+        done = tl.maximum(done, begin)  # rows before the first offset belong to no segment
         if until > done:
             here = (row >= (done - first).to(tl.int32)) & (row < (until - first).to(tl.int32))
             if TIES:
@@ -180,17 +181,20 @@ def segment_spread(
     segment = low.to(tl.int64)[:, None]
     inside = (row < count)[:, None] & (col < columns)
     at = segment * columns + col
+    # Rows before the first offset and from the last one on belong to no segment.
+    held = (row >= tl.load(offsets_ptr)) & (row < tl.load(offsets_ptr + segments))
+    inside = inside & held[:, None]
     g = tl.load(dy_ptr + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
     if MODE == "mean":
-        begin = tl.load(offsets_ptr + segment, mask=(row < count)[:, None], other=0)
-        stop = tl.load(offsets_ptr + segment + 1, mask=(row < count)[:, None], other=1)
+        begin = tl.load(offsets_ptr + segment, mask=held[:, None], other=0)
+        stop = tl.load(offsets_ptr + segment + 1, mask=held[:, None], other=1)
         g = g / (stop - begin).to(tl.float32)
     if MODE == "max":
         x = tl.load(x_ptr + row[:, None] * stride + col, mask=inside, other=0.0, eviction_policy="evict_first")
         top = tl.load(y_ptr + at, mask=inside, other=0.0, eviction_policy="evict_last")
         ties = tl.load(ties_ptr + at, mask=inside, other=1.0, eviction_policy="evict_last")
         g = tl.where(x.to(tl.float32) == top.to(tl.float32), g / ties, 0.0)
-    tl.store(dx_ptr + row[:, None] * columns + col, rounded(g, dx_ptr), mask=inside)
+    tl.store(dx_ptr + row[:, None] * columns + col, rounded(g, dx_ptr), mask=(row < count)[:, None] & (col < columns))
 
 
 TILES = ((64, 4), (16, 2), (16, 1), (32, 2), (32, 1), (64, 2), (8, 1))
@@ -254,9 +258,9 @@ def checked(name: str, values: torch.Tensor, offsets: torch.Tensor, mode: str) -
 def segment_reduce(values: torch.Tensor, offsets: torch.Tensor, mode: str) -> torch.Tensor:
     """Sum, mean or max ("sum", "mean", "max") of values[offsets[i] : offsets[i + 1]] for each i: [segments, columns].
 
-    values [rows, columns] in f32, f16 or bf16, offsets [segments + 1] in i32 or i64, sorted, from 0 to rows; computed
-    in f32, the result like the values. A NaN is not the largest of anything else. Raises TypeError for other dtypes,
-    ValueError for other shapes and modes.
+    values [rows, columns] in f32, f16 or bf16, offsets [segments + 1] in i32 or i64, sorted, between 0 and rows: rows
+    before the first and from the last on are in no segment. Computed in f32, the result like the values. A NaN is not
+    the largest of anything else. Raises TypeError for other dtypes, ValueError for other shapes and modes.
     """
     values = checked("segment_reduce", values, offsets, mode)
     sizes = (len(values), values.shape[1])
@@ -265,7 +269,7 @@ def segment_reduce(values: torch.Tensor, offsets: torch.Tensor, mode: str) -> to
         offsets = offsets.contiguous()
         arguments = (values, *(offsets,) * 4, offsets, values, offsets, y, len(values), EMPTY[mode])
         key = (*values.shape, len(y), values.dtype, offsets.dtype, mode, values.stride(0))
-        variant = tuner.pick(key, lambda: space(*sizes, mode), launch, *arguments)
+        variant = tuner.pick(key, lambda: space(*sizes, mode), launch, *arguments, uncopied=arguments[:8])
         launch(variant, *arguments)
     return y
 
@@ -306,7 +310,8 @@ def segment_reduce_backward(
         counting = tuple((name, name == "TIES") for name, _ in FORM)
         counted = (values, *(offsets,) * 4, offsets, y, offsets, ties, len(values), 0.0)
         key = (*values.shape, len(y), values.dtype, offsets.dtype, "ties", values.stride(0))
-        launch(tuner.pick(key, lambda: space(*sizes, "sum", counting), launch, *counted), *counted)
+        variant = tuner.pick(key, lambda: space(*sizes, "sum", counting), launch, *counted, uncopied=counted[:8])
+        launch(variant, *counted)
     block = min(WIDEST, max(triton.next_power_of_2(values.shape[1]), 16))
     variants = [
         Variant(segment_spread, (("ROWS", max(4, h * 128 // block)), ("BLOCK", block), ("MODE", mode)), w)
@@ -314,7 +319,8 @@ def segment_reduce_backward(
     ]
     arguments = (dy, values, y, ties, offsets, dx)
     key = (*values.shape, len(y), values.dtype, offsets.dtype, mode)
-    launch_spread(backward_tuner.pick(key, variants, launch_spread, *arguments), *arguments)
+    variant = backward_tuner.pick(key, variants, launch_spread, *arguments, uncopied=arguments[:-1])
+    launch_spread(variant, *arguments)
     return dx
 
 

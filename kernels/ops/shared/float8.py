@@ -15,7 +15,7 @@ from kernels.ops.shared.pairs import INTERPRETED
 LARGEST = 448.0
 """Largest number of e4m3."""
 SMALLEST_AMAX = 1e-12
-"""Rows whose largest number is below it are scaled as if it were this: no division by zero."""
+"""Rows whose largest number is below it are scaled as if it were this, unless told otherwise: no division by zero."""
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def size_of(x):
 
 
 @triton.jit
-def scale_of(size):
-    """The f32 by which a group's largest number, as `size_of` gives it, is 448."""
+def scale_of(size, least):
+    """The f32 by which a group's largest number, as `size_of` gives it, or `least` where that is more, is 448."""
     largest = size.to(tl.float32, bitcast=True)
-    return tl.where(largest < 1e-12, 1e-12, largest) / 448.0
+    return tl.where(largest < least, least, largest) / 448.0

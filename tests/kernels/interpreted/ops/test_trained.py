@@ -17,6 +17,7 @@ from kernels.ops.matmul.linear_cross_entropy import wanted_gradients
 from kernels.ops.pool.pool import Window
 from kernels.ops.scan.causal_conv1d import reference as convolution
 from kernels.ops.scan.linear_recurrence import reference as recurrence
+from kernels.ops.scatter import embedding_bag
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of lanes that are masked
 
@@ -239,3 +240,18 @@ def test_an_upstream_gradient_of_one_changes_nothing_and_of_another_scales() -> 
     assert plain.grad is not None
     assert scaled.grad is not None
     torch.testing.assert_close(scaled.grad, plain.grad * 3.0)
+
+
+@pytest.mark.parametrize(("frozen", "unmade"), [(0, "_of_table"), (1, "_of_weights")])
+def test_a_bag_s_gradient_that_nobody_asks_for_is_not_made(
+    frozen: int, unmade: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs, given = CASES["embedding_bag"]
+    monkeypatch.setattr(embedding_bag, unmade, None)  # a call would fail
+    slopes = []
+    for call in (ours, theirs):
+        leaves = [x.clone().requires_grad_(n != frozen) for n, x in enumerate(given)]
+        (call(*leaves) * 2.0).sum().backward()
+        assert leaves[frozen].grad is None
+        slopes.append(leaves[1 - frozen].grad)
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-4, atol=1e-5)

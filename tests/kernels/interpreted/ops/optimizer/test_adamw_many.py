@@ -62,10 +62,41 @@ def test_gradients_are_scaled_back_and_a_step_with_infinite_ones_changes_nothing
     assert torch.equal(ours[0], _model()[0]) == bool(infinite)
 
 
+def test_a_step_goes_to_the_memory_that_a_parameter_has_now() -> None:
+    """`p.data = other`, as moving a model to a flat buffer does, leaves the tensor and changes its address."""
+    ours, plain = _model(), _model()
+    states = [AdamW(m, _zeros(m), _zeros(m)) for m in (ours, plain)]
+    for state in states:
+        state.step(_gradients(ours, 1), 0.01, 1)
+    old = ours[0].detach()
+    before, ours[0].data = old.clone(), ours[0].clone()
+    ours[1].data = torch.zeros(5)
+    ours[1].data = plain[1].clone()
+    for state in states:
+        state.step(_gradients(ours, 2), 0.01, 2)
+    assert torch.equal(old, before)
+    for a, b in zip(ours, plain, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_memory_of_the_last_gradient_as_another_dtype_or_shape_is_refused() -> None:
+    p, g = torch.zeros(8), torch.ones(8)
+    state = AdamW([p], [torch.zeros(8)], [torch.zeros(8)])
+    state.step([g], 0.1, 1)
+    with pytest.raises(TypeError, match=r"gradient 0 is torch\.int32"):
+        state.step([g.view(torch.int32)], 0.1, 2)
+    with pytest.raises(ValueError, match="gradient 0 is"):
+        state.step([g[:4]], 0.1, 2)
+    p.data = p.data[:4]
+    with pytest.raises(ValueError, match="average 0 is"):
+        state.step([g[:4]], 0.1, 2)
+
+
 def test_timing_variants_changes_no_parameter() -> None:
     ours = _model()
     state = AdamW(ours, _zeros(ours), _zeros(ours))
-    state.step(_gradients(ours, 1), 0.0, 1, weight_decay=0.0)
+    gradients = _gradients(ours, 1)  # read once more below
+    state.step(gradients, 0.0, 1, weight_decay=0.0)
     before = [p.clone() for p in ours]
     constants = (("COLUMNS", 10), ("DTYPE", torch_dtype()), ("GRADIENT", torch_dtype()), ("MASTER", False),
                  ("SCALED", False), ("CHECKED", False), ("ALIGNED", False))  # fmt: skip
@@ -91,6 +122,10 @@ def test_what_does_not_belong_together_is_refused() -> None:
         AdamW(ours, _model(torch.bfloat16), _zeros(ours))
     with pytest.raises(ValueError, match="square 0 is"):
         AdamW(ours, _zeros(ours), [torch.zeros(130, 7).T, *_zeros(ours)[1:]])
+    with pytest.raises(ValueError, match="parameter 1 is parameter 0 again"):
+        AdamW([ours[0], ours[0]], _zeros(ours[:1] * 2), _zeros(ours[:1] * 2))
+    with pytest.raises(ValueError, match="square 1 is square 0 again"):
+        AdamW([ours[0], ours[0].clone()], _zeros(ours[:1] * 2), _zeros(ours[:1]) * 2)
     with pytest.raises(TypeError, match=r"not torch\.float64"):
         AdamW(_model(torch.float64), _zeros(ours), _zeros(ours))
     state = AdamW(ours, _zeros(ours), _zeros(ours))

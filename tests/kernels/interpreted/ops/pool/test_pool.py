@@ -12,6 +12,7 @@ from kernels.ops.pool.pool import (
     Window,
     average_pool,
     average_pool_backward,
+    divisor,
     max_pool,
     max_pool_backward,
     max_pool_with_places,
@@ -20,6 +21,7 @@ from kernels.ops.pool.pool import (
 WINDOWS = (
     Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 2), (1, 3), (1, 0), ceil=True),
     Window((2, 3), (3, 2), (1, 1), ceil=True, counted=False), Window((3, 3), (1, 1), (1, 1)),
+    Window((5, 6), (2, 3), (2, 3)),
 )  # fmt: skip
 
 
@@ -44,6 +46,22 @@ def test_forward_and_gradient_are_autograd_s(window: Window, last: bool) -> None
     assert got.stride() == plain.stride()
     wanted = torch.autograd.grad(mean, x, dy)[0]
     torch.testing.assert_close(average_pool_backward(dy, plain.shape, window), wanted)
+
+
+def test_divisions_by_multiplication_are_exact() -> None:
+    last = (1 << 31) - 1
+    for d in (1, 2, 3, 7, 56, 112, 113, 641, 65537, 12544, 802816, (1 << 29) + 1, (1 << 30) - 1, 1 << 30):
+        factor, shift = divisor(d)
+        for n in {0, 1, d - 1, d, d + 1, last, last - 1, *(k * d + e for k in (2, 3, last // d) for e in (-1, 0, 1))}:
+            if 0 <= n <= last:
+                assert ((n * (factor % (1 << 32)) >> 32) + n) >> shift == n // d
+
+
+def test_tiny_planes_of_results_of_huge_images_are_addressed_in_64_bits() -> None:
+    """A block of 256 results goes over 256 images; of 2^24 numbers each, from the 128th on they are beyond 2^31."""
+    x = torch.empty((140, 1, 4096, 4096), dtype=torch.float16)  # of its memory a page each is touched
+    x[:, 0, 0, 0] = torch.arange(140)
+    assert torch.equal(max_pool(x, Window((1, 1), (4096, 4096))).flatten(), torch.arange(140).half())
 
 
 def test_one_axis_is_two_of_which_one_has_one_position() -> None:

@@ -36,6 +36,39 @@ def test_numbers_alike_stay_or_go_together() -> None:
     assert set(_drawn(3, 0.9).tolist()) == {1, 3, 6}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_zero_and_minus_zero_are_alike(dtype: torch.dtype) -> None:
+    rows = torch.tensor([[-0.0, 0.0, -1.0, -0.0]], dtype=dtype).expand(16, -1).contiguous()
+    got = top_k_top_p_sample(rows, UNIFORM, torch.ones(16, dtype=torch.int32))
+    assert set(got.tolist()) == {0, 1, 3}
+    assert set(top_k_top_p_sample(rows, UNIFORM, None, torch.full((16,), 0.2)).tolist()) == {0, 1, 3}
+
+
+LAST = torch.tensor([[-torch.inf] * 6, [torch.nan] * 6, [0.0, 1.0, 7.0, 2.0, 7.0, 3.0]])
+"""Without numbers, with NaN alone, with two that are largest."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter divides by zero and takes infinities apart
+@pytest.mark.parametrize("given", [(), ("k",), ("p",), ("k", "p")])
+@pytest.mark.parametrize("heat", [0.0, 1.0])
+def test_rows_without_shares_give_their_largest_whatever_the_list_held(
+    given: tuple[str, ...], heat: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poisoned(*shape: int, **how: object) -> torch.Tensor:
+        return torch.full(shape, 123_456_789, **how)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(torch, "empty", poisoned)
+    k = torch.full((3,), 4, dtype=torch.int32) if "k" in given else None
+    p = torch.full((3,), 0.5) if "p" in given else None
+    rows, uniform, temperature = LAST.clone(), torch.full((3,), 0.3), torch.full((3,), heat)
+    if heat:
+        rows[2, 4] = torch.inf
+    got = top_k_top_p_sample(rows, uniform, k, p, temperature)
+    assert got.tolist() == [0, 0, 4 if heat else 2]
+    assert torch.equal(got, reference(rows, uniform, k, p, temperature))
+    agree([got], [rows, uniform, k, p, temperature])
+
+
 def test_a_low_temperature_draws_the_largest() -> None:
     assert set(_drawn(None, 0.9, 0.05).tolist()) == {1, 3}
 

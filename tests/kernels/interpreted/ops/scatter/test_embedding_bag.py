@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,8 +13,11 @@ from kernels.ops.scatter.embedding_bag import (
     embedding_bag,
     embedding_bag_backward,
     embedding_bag_with_places,
+    launch,
+    space,
 )
-from kernels.ops.scatter.segment_reduce import segment_reduce, segment_reduce_backward
+from kernels.ops.scatter.segment_reduce import EMPTY, segment_reduce, segment_reduce_backward
+from kernels.tuning import Variant
 
 OFFSETS = torch.tensor([0, 0, 3, 40, 41, 41, 90])
 
@@ -60,6 +65,47 @@ def test_the_gradient_of_a_segment_is_autograd_s_ties_included(mode: str) -> Non
     ours = segment_reduce(x.detach(), OFFSETS, mode)
     torch.testing.assert_close(ours, y.detach(), equal_nan=True)
     torch.testing.assert_close(segment_reduce_backward(dy, x.detach(), ours, OFFSETS, mode), wanted)
+
+
+BEHIND = torch.tensor([[torch.nan, 1.0], [1.0, torch.nan], [5.0, 5.0], [-torch.inf, 2.0]])
+
+
+@pytest.mark.parametrize("variant", space(2, "max", False, True), ids=lambda v: f"{v['ROWS']} rows, {v.warps} warps")
+def test_nan_is_passed_over_unless_it_is_a_bag_s_first_number_as_in_torch(variant: Variant) -> None:
+    indices = torch.tensor([0, *[1] * 31, 2, 1, 0, 2, 0, 0, 1, 1, 3, 3, 3, 0, 3, 0])
+    offsets = torch.tensor([0, 33, 36, 38, 40, 42, 44, 46])
+    wanted = F.embedding_bag(indices, BEHIND, offsets, mode="max", include_last_offset=True)
+    y = torch.empty(7, 2)
+    places = torch.empty(7, 2, dtype=torch.int32)
+    launch(variant, BEHIND, indices, offsets, BEHIND, y, places)
+    torch.testing.assert_close(y, wanted, equal_nan=True)
+    for bag, column in itertools.product(range(7), range(2)):
+        place = places[bag, column]
+        assert int(offsets[bag]) <= int(place) < int(offsets[bag + 1])
+        torch.testing.assert_close(BEHIND[indices[place], column], y[bag, column], equal_nan=True)
+
+
+def test_indices_that_are_not_in_the_table_add_nothing() -> None:
+    table, offsets = _table(), torch.tensor([0, 2, 4])
+    indices = torch.tensor([12, -1, 99, 3])
+    for mode in ("sum", "max"):
+        y = embedding_bag(table, indices, offsets, None, mode)
+        assert torch.equal(y, torch.stack((torch.zeros(20), table[3])))
+    assert bool((embedding_bag_with_places(table, indices, offsets)[1] == torch.tensor([[NOWHERE], [3]])).all())
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("ends", [(3, 5, 10), (37, 37, 80), (0, 4, 90), (6, 6, 6)])
+def test_rows_outside_of_all_segments_are_left_out(mode: str, ends: tuple[int, ...]) -> None:
+    x, offsets = torch.randn(90, 5, generator=torch.Generator().manual_seed(5)).requires_grad_(), torch.tensor(ends)
+    parts = [x[a:b] for a, b in itertools.pairwise(ends)]
+    made = {"sum": lambda p: p.sum(0), "mean": lambda p: p.mean(0), "max": lambda p: p.amax(0)}[mode]
+    wanted = torch.stack([made(p) if len(p) else torch.full((5,), EMPTY[mode]) for p in parts])
+    got = segment_reduce(x.detach(), offsets, mode)
+    torch.testing.assert_close(got, wanted.detach(), equal_nan=True)
+    dy = torch.randn(2, 5, generator=torch.Generator().manual_seed(6))
+    slope = torch.autograd.grad(wanted, x, dy)[0] if wanted.requires_grad else torch.zeros_like(x)
+    torch.testing.assert_close(segment_reduce_backward(dy, x.detach(), got, offsets, mode), slope)
 
 
 def test_what_does_not_fit_together_is_refused() -> None:
