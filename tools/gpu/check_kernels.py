@@ -108,7 +108,7 @@ def vary(op: Operation, case: Case, dice: random.Random) -> Case:
 def any_variant(dice: random.Random) -> None:
     """Tuning is replaced by chance, so that every variant that fits meets every kind of input."""
 
-    def pick(self: Any, key: Any, space: Any, launch: Any, *arguments: Any) -> tuning.Variant:
+    def pick(self: Any, key: Any, space: Any, launch: Any, *arguments: Any, uncopied: Any = ()) -> tuning.Variant:
         device = next(a.device for a in arguments if isinstance(a, torch.Tensor))
         return dice.choice(tuning.fitting(list(space() if callable(space) else space), tuning.limits_of(device)))
 

@@ -4,8 +4,8 @@ For what `flash_attention` computes without a bias: plain, causal, within a slid
 heads that share key heads. From O, the log-sum-exp of each row and dO three kernels make the gradients: one writes
 delta = sum(dO * O) of each row (less the log-sum-exp's own gradient, where it has one); one takes BN keys and walks
 over the queries that see them, of all heads that share the keys, for dK and dV; one takes BM queries and walks over
-the keys that they see, for dQ. Nothing is added atomically: the result is the same every time, for one product of
-seven done twice (Dao, 2023, adds dQ atomically; cuDNN's deterministic form does not).
+the keys that they see, for dQ. Nothing is added atomically: the result is the same every time, for two products of
+five done twice, Q K^T and dO V^T (Dao, 2023, adds dQ atomically; cuDNN's deterministic form does not).
 
 Traffic: Q, K, V, O and dO read, dQ, dK and dV written, once each. 10 D floating-point operations for a pair of query
 and key that sees each other (14 here), and one exponential (two here).

@@ -466,7 +466,7 @@ def selective_scan_backward(
         dx.to(x.dtype),
         ddt.to(dt.dtype),
         da.t().contiguous(),
-        *(g.transpose(1, 2).to(b.dtype) for g in (db, dc)),
+        *(g.transpose(1, 2).to(t.dtype) for g, t in ((db, b), (dc, c))),
     ]
     return (*results, *(g for g, given in ((dskip, skip), (dz.to(x.dtype), z), (dbias, bias)) if given is not None))
 
