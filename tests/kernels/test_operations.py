@@ -49,7 +49,7 @@ def test_a_wrong_result_is_seen(found: Operation) -> None:
     outputs = list(right) if isinstance(right, tuple) else [right]
     assert disagreement(found, right, arguments) == ""
     for i, output in enumerate(outputs):
-        wrong = [o.clone() for o in outputs]
+        wrong = [o.clone(memory_format=torch.contiguous_format) for o in outputs]
         if output.dtype.is_floating_point:
             scale = float(output.double().abs().max()) or 1.0
             wrong[i].view(-1)[output.numel() // 2] += 0.5 * scale

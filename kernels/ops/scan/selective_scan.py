@@ -14,9 +14,10 @@ into CHUNKS: a first launch leaves what each chunk makes of no state, and the su
 decays through it; a second one puts in front of a chunk what comes of those before it.
 
 The backward walks a sequence twice: forwards, leaving the state every STEPS steps, then backwards from one of these to
-the one before, with the states between in registers (N * STEPS of them: all variants spill some). In chunks it has a launch before, which leaves
-of each chunk also what it hands back of no gradient behind it. Gradients of B and C, sums over channels, are written by
-each program and added in a fixed order, as those of A, D and the bias are. What nobody wants is not made.
+the one before, with the states between in registers (N * STEPS of them: all variants spill some). In chunks it has a
+launch before, which leaves of each chunk also what it hands back of no gradient behind it. Gradients of B and C, sums
+over channels, are written by each program and added in a fixed order, as those of A, D and the bias are. What nobody
+wants is not made.
 """
 
 from __future__ import annotations
