@@ -95,8 +95,9 @@ def _attention(graph: Graph, item: Match) -> str:
     q, k = sizes["q"], sizes.get("k", ())
     if len(k) == 4 and (k[0] != q[0] or not k[1] or q[1] % k[1]):
         return f"takes keys of as many batches and of heads that divide the queries', not {list(k)} for {list(q)}"
-    if item.roles.get("k_transposed", True) and sizes.get("v", k) != k:
-        return f"takes keys and values of one shape, not {list(k)} and {list(sizes['v'])}"
+    rows = k if item.roles.get("k_transposed", True) else (*k[:-2], *k[:-3:-1])  # else K is [.., D, T]
+    if sizes.get("v", rows) != rows:
+        return f"takes keys and values of one shape, not {list(rows)} and {list(sizes['v'])}"
     if graph.region.requires_grad and item.roles.get("mask") is not None:
         return "no gradient with a mask that is a tensor"
     return "no dropout" if item.roles.get("dropout") else ""

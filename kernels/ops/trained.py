@@ -1,7 +1,8 @@
 """This project's kernels as functions that autograd knows: forward and backward a kernel each.
 
 Each takes the arguments of the operation that it is named after and raises what that raises. Where nothing asks for a
-gradient the forward alone runs, and keeps nothing.
+gradient the forward alone runs, and keeps nothing. Attention, causal convolution and selective scan make no gradient
+that nobody asked for.
 """
 
 from __future__ import annotations
@@ -206,7 +207,10 @@ class _FlashAttention(Function):
         q, k, v, o, lse = ctx.saved_tensors
         do = torch.zeros_like(o) if do is None else do
         causal, window, cap, scale = ctx.settings
-        made = attention_backward(do, q, k, v, o, lse, causal, window, cap, scale, dlse)
+        of_q, of_k, of_v, *_ = ctx.needs_input_grad
+        made = attention_backward(
+            do, q, k, v, o, lse, causal, window, cap, scale, dlse, of_queries=of_q, of_keys=of_k or of_v
+        )
         return *made, None, None, None, None
 
 
@@ -233,7 +237,10 @@ class _CausalConv1d(Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor, dfinal: Tensor | None = None) -> Gradients:
         x, w, bias, initial = ctx.saved_tensors
-        dx, dw, *more = causal.causal_conv1d_backward(dy, x, w, bias, ctx.act, initial, dfinal)
+        of_x, of_w, of_bias, _, of_state, _ = ctx.needs_input_grad
+        dx, dw, *more = causal.causal_conv1d_backward(
+            dy, x, w, bias, ctx.act, initial, dfinal, of_x or of_state, of_w or of_bias
+        )
         dbias = None if bias is None else more.pop(0)
         return dx, dw, dbias, None, None if initial is None else more.pop(0), None
 
@@ -264,7 +271,8 @@ class _SelectiveScan(Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Gradients:
         x, dt, a, b, c, skip, z, bias = given = ctx.saved_tensors
-        made = list(selective.selective_scan_backward(dy, x, dt, a, b, c, skip, z, bias, ctx.softplus))
+        wanted = sum(1 << i for i, needed in enumerate(ctx.needs_input_grad[:8]) if needed)
+        made = list(selective.selective_scan_backward(dy, x, dt, a, b, c, skip, z, bias, ctx.softplus, wanted))
         return *(made.pop(0) if t is not None else None for t in given), None
 
 

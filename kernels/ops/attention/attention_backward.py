@@ -4,8 +4,8 @@ For what `flash_attention` computes without a bias: plain, causal, within a slid
 heads that share key heads. From O, the log-sum-exp of each row and dO three kernels make the gradients: one writes
 delta = sum(dO * O) of each row (less the log-sum-exp's own gradient, where it has one); one takes BN keys and walks
 over the queries that see them, of all heads that share the keys, for dK and dV; one takes BM queries and walks over
-the keys that they see, for dQ. Nothing is added atomically: the result is the same every time, for one product of
-seven done twice (Dao, 2023, adds dQ atomically; cuDNN's deterministic form does not).
+the keys that they see, for dQ. Nothing is added atomically: the result is the same every time, for two products of
+five done twice, Q K^T and dO V^T (Dao, 2023, adds dQ atomically; cuDNN's deterministic form does not).
 
 Traffic: Q, K, V, O and dO read, dQ, dK and dV written, once each. 10 D floating-point operations for a pair of query
 and key that sees each other (14 here), and one exponential (two here).
@@ -418,12 +418,14 @@ def refuse(do: Tensor, q: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None) -
 def attention_backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, causal: bool = False,
     window: int | None = None, cap: float | None = None, scale: float | None = None, dlse: Tensor | None = None,
-    precision: str = "ieee",
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    precision: str = "ieee", of_queries: bool = True, of_keys: bool = True,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of q, k and v from that of o, where (o, lse) = flash_attention(q, k, v, ..., logsumexp=True).
 
     do, o [B, H, S, D] of q's dtype; lse f32 [B, H, S], and dlse, its gradient, where it has one. The other arguments,
-    and what is raised for them, are flash_attention's; it has no bias here. The same numbers every time.
+    and what is raised for them, are flash_attention's; it has no bias here. of_queries,
+    of_keys: whether that of q is made, and those of k and v; None in their place where not. The same numbers every
+    time.
     """
     forward.refuse(q, k, v, None, window, cap, precision)
     refuse(do, q, o, lse, dlse)
@@ -431,24 +433,30 @@ def attention_backward(
     lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
     (batch, heads, rows, d), columns = q.shape, k.shape[2]
     scale = d**-0.5 if scale is None else scale
-    dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+    dq = torch.empty_like(q) if of_queries else None
+    dk, dv = (torch.empty_like(x) if of_keys else None for x in (k, v))
     if not q.numel() or not k.numel():
-        return dq.zero_(), dk.zero_(), dv.zero_()
+        for made in (dq, dk, dv):
+            if made is not None:
+                made.zero_()
+        return dq, dk, dv
     delta, top = delta_of(do, o, lse, dlse)
     tma = all(tma_takes_heads(x) for x in (q, k, v, do))
     settings = (heads // k.shape[1], causal, window, cap is None, precision, tma)
     key = (batch * heads, rows, columns, d, q.dtype, *settings)
     more = (window, cap, scale)
-    chosen = keys_tuner.pick(
-        key, lambda: space(True, q, k, causal, window, cap, tma, precision), launch_keys, q, k, v, do, top, delta, dk,
-        dv, *more,
-    )  # fmt: skip
-    launch_keys(chosen, q, k, v, do, top, delta, dk, dv, *more)
-    chosen = queries_tuner.pick(
-        key, lambda: space(False, q, k, causal, window, cap, tma, precision), launch_queries, q, k, v, do, top, delta,
-        dq, *more,
-    )  # fmt: skip
-    launch_queries(chosen, q, k, v, do, top, delta, dq, *more)
+    if dk is not None and dv is not None:
+        chosen = keys_tuner.pick(
+            key, lambda: space(True, q, k, causal, window, cap, tma, precision), launch_keys, q, k, v, do, top, delta,
+            dk, dv, *more,
+        )  # fmt: skip
+        launch_keys(chosen, q, k, v, do, top, delta, dk, dv, *more)
+    if dq is not None:
+        chosen = queries_tuner.pick(
+            key, lambda: space(False, q, k, causal, window, cap, tma, precision), launch_queries, q, k, v, do, top,
+            delta, dq, *more,
+        )  # fmt: skip
+        launch_queries(chosen, q, k, v, do, top, delta, dq, *more)
     return dq, dk, dv
 
 

@@ -250,7 +250,7 @@ def paged_decode(
         key = (batch, all_heads, heads, d, page, most, window, cap is None, logsumexp, q.dtype)
         variant = tuner.pick(
             key, lambda: space(q, heads, page, most, window, cap, logsumexp), launch, q, k, v, table, lengths, o, lse,
-            window, cap, scale,
+            window, cap, scale, uncopied=(q, k, v, table, lengths),
         )  # fmt: skip
         launch(variant, q, k, v, table, lengths, o, lse, window, cap, scale)
     return (o, lse) if logsumexp else o

@@ -152,11 +152,13 @@ def conv_kernel(
 def conv_backward_kernel(
     d_ptr, x_ptr, w_ptr, b_ptr, i_ptr, f_ptr, g_ptr, h_ptr, s_ptr, channels, steps, d_b, d_c, d_t, x_b, x_c, x_t, g_b,
     g_c, g_t, WIDTH: tl.constexpr, STEPS: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr,
-    BIAS: tl.constexpr, STATE: tl.constexpr, FINAL: tl.constexpr, ACT: tl.constexpr,
+    BIAS: tl.constexpr, STATE: tl.constexpr, FINAL: tl.constexpr, ACT: tl.constexpr, ALONG: tl.constexpr,
+    SUMS: tl.constexpr,
 ):  # fmt: skip
     """The same tile of gradients: of x into g, of the initial state into h, of filter and bias into s.
 
-    d: of the result; f: of the final state, [B, C, WIDTH - 1]; s [batch and tile, WIDTH + 1, C].
+    ALONG: those of x and the initial state are wanted; SUMS: those of filter and bias. d: of the result; f: of
+    the final state, [B, C, WIDTH - 1]; s [batch and tile, WIDTH + 1, C].
     """
     blocks = tl.cdiv(channels, BLOCK)
     tiles = tl.cdiv(steps, STEPS * SEGMENTS)
@@ -198,7 +200,7 @@ def conv_backward_kernel(
                 total += taps[j] * held[j]
             _, rise = activation_and_slope(total, "silu")
             slope = tl.where(inside, slope * rise, 0.0)
-        if u < STEPS:
+        if SUMS and u < STEPS:
             added = ()
             for j in tl.static_range(WIDTH - 1):
                 added = added + (sums[j] + slope * held[j],)  # noqa: RUF005
@@ -206,17 +208,18 @@ def conv_backward_kernel(
             total_slope += slope
         # The input WIDTH - 1 steps ago has met its last filter tap.
         after = slopes + (slope,)  # noqa: RUF005
-        made = tl.zeros((SEGMENTS, BLOCK), tl.float32)
-        for j in tl.static_range(WIDTH):
-            made += taps[WIDTH - 1 - j] * after[j]
-        past = t - (WIDTH - 1)
-        if FINAL:
-            ends = present & (past >= steps - (WIDTH - 1)) & (past < steps)
-            made += tl.load(f_ptr + (i_at + past - steps + WIDTH - 1), mask=ends, other=0.0).to(tl.float32)
-        if u >= WIDTH - 1:
-            tl.store(g_ptr + (to + (u - WIDTH + 1) * g_t), made, mask=present & (past < steps))
-        elif STATE:
-            tl.store(h_ptr + (i_at + u + t0), made, mask=present & (t0 == 0))
+        if ALONG:
+            made = tl.zeros((SEGMENTS, BLOCK), tl.float32)
+            for j in tl.static_range(WIDTH):
+                made += taps[WIDTH - 1 - j] * after[j]
+            past = t - (WIDTH - 1)
+            if FINAL:
+                ends = present & (past >= steps - (WIDTH - 1)) & (past < steps)
+                made += tl.load(f_ptr + (i_at + past - steps + WIDTH - 1), mask=ends, other=0.0).to(tl.float32)
+            if u >= WIDTH - 1:
+                tl.store(g_ptr + (to + (u - WIDTH + 1) * g_t), made, mask=present & (past < steps))
+            elif STATE:
+                tl.store(h_ptr + (i_at + u + t0), made, mask=present & (t0 == 0))
         later = ()
         slopes = ()
         for j in tl.static_range(WIDTH - 2):
@@ -224,21 +227,25 @@ def conv_backward_kernel(
         for j in tl.static_range(WIDTH - 1):
             slopes = slopes + (after[j + 1],)  # noqa: RUF005
         held = later + (x,)  # noqa: RUF005
-    s_ptr += outer * (WIDTH + 1) * channels + lanes
-    for j in tl.static_range(WIDTH):
-        tl.store(s_ptr + j * tl.cast(channels, tl.int64), tl.sum(sums[j], 0), mask=lanes < channels)
-    tl.store(s_ptr + WIDTH * tl.cast(channels, tl.int64), tl.sum(total_slope, 0), mask=lanes < channels)
+    if SUMS:
+        s_ptr += outer * (WIDTH + 1) * channels + lanes
+        for j in tl.static_range(WIDTH):
+            tl.store(s_ptr + j * tl.cast(channels, tl.int64), tl.sum(sums[j], 0), mask=lanes < channels)
+        tl.store(s_ptr + WIDTH * tl.cast(channels, tl.int64), tl.sum(total_slope, 0), mask=lanes < channels)
 
 
 TILES = {
     (True, True): ((8, 4, 256, 4), (8, 16, 64, 4), (16, 4, 128, 2), (4, 8, 128, 4), (16, 8, 256, 8), (8, 1, 256, 1)),
     (True, False): ((1, 512, 4, 4), (1, 1024, 2, 8), (2, 512, 2, 4), (4, 256, 4, 4), (8, 128, 8, 4), (1, 256, 8, 4)),
-    (False, True): ((8, 4, 128, 4), (8, 4, 256, 8), (16, 4, 64, 2), (4, 8, 64, 4), (8, 2, 256, 8), (8, 4, 256, 4)),
+    (False, True): ((8, 4, 128, 4), (8, 4, 256, 8), (16, 4, 64, 2), (4, 8, 64, 4), (8, 2, 256, 8), (8, 4, 256, 4),
+                    (16, 8, 128, 8), (16, 8, 64, 4), (16, 16, 64, 8)),
     (False, False): ((1, 512, 2, 8), (2, 256, 2, 4), (4, 128, 4, 4), (8, 64, 4, 2), (1, 1024, 2, 8), (1, 512, 4, 4)),
-}
+}  # fmt: skip
 """Forward or backward, channels or time side by side -> steps of a segment, segments, channels, warps.
 
-Eight channels a thread are one access of 16 bytes; the backward, which holds three times as much, has room for four.
+Eight channels a thread are one access of 16 bytes; the backward, which holds three times as much, has room for four. It
+writes and reads sums of W + 1 numbers of f32 a tile and channel: a fifth of its other bytes in bf16 for tiles of 32
+steps and W = 4, a twentieth for 128.
 """
 
 
@@ -275,22 +282,25 @@ def launch(
 
 def launch_backward(
     variant: Variant, dy: Tensor, x: Tensor, w: Tensor, bias: Tensor | None, initial: Tensor | None,
-    dfinal: Tensor | None, dx: Tensor, dinitial: Tensor | None, sums: Tensor,
+    dfinal: Tensor | None, dx: Tensor | None, dinitial: Tensor | None, sums: Tensor | None,
 ) -> None:  # fmt: skip
-    """Run one variant into dx, the initial state's gradient and sums [parts, W + 1, C], which are then added up.
+    """Run one variant into dx, the initial state's gradient and sums [W + 1, C] over all its tiles.
 
-    sums has room for the parts of any variant; its first rows [W + 1, C] have the result.
+    dx may be None where the variant is not ALONG, sums where it has no SUMS.
     """
     batches, channels, steps = x.shape
     tiles = triton.cdiv(steps, variant["STEPS"] * variant["SEGMENTS"])
-    shape = (batches * tiles, w.shape[1] + 1, channels)
-    parts = torch.empty(shape, dtype=torch.float32, device=x.device)
+    parts = w
+    if sums is not None:
+        parts = torch.empty((batches * tiles, w.shape[1] + 1, channels), dtype=torch.float32, device=x.device)
+    into = x if dx is None else dx
     conv_backward_kernel[(batches * tiles * triton.cdiv(channels, variant["BLOCK"]),)](
-        dy, x, w, w if bias is None else bias, x if initial is None else initial, x if dfinal is None else dfinal, dx,
-        dx if dinitial is None else dinitial, parts, channels, steps, *dy.stride(), *x.stride(), *dx.stride(),
-        **variant.meta,
+        dy, x, w, w if bias is None else bias, x if initial is None else initial, x if dfinal is None else dfinal,
+        into, into if dinitial is None else dinitial, parts, channels, steps, *dy.stride(), *x.stride(),
+        *into.stride(), **variant.meta,
     )  # fmt: skip
-    torch.sum(parts, 0, out=sums)
+    if sums is not None:
+        torch.sum(parts, 0, out=sums)
 
 
 def refuse(x: Tensor, w: Tensor, bias: Tensor | None, act: str | None, state: Tensor | None) -> None:
@@ -355,12 +365,13 @@ def causal_conv1d(
 
 def causal_conv1d_backward(
     dy: Tensor, x: Tensor, w: Tensor, bias: Tensor | None = None, act: str | None = None,
-    initial: Tensor | None = None, dfinal: Tensor | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    initial: Tensor | None = None, dfinal: Tensor | None = None, along: bool = True, filters: bool = True,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x and w, then of bias and initial state where they are given, from dy [B, C, T].
 
-    dfinal: the gradient of the final state, None where it has none. Otherwise the forward's arguments and errors; dy of
-    x's dtype and shape. The same numbers every time.
+    dfinal: the gradient of the final state, None where it has none. along: whether those of x and the initial state are
+    made, filters: whether those of w and bias are; None in their place where not. Otherwise the forward's arguments and
+    errors; dy of x's dtype and shape. The same numbers every time.
     """
     refuse(x, w, bias, act, initial)
     refuse(x, w, bias, act, dfinal)
@@ -371,23 +382,27 @@ def causal_conv1d_backward(
     x, w = _laid_out(x), w.contiguous()
     dy = dy if _last(dy) == _last(x) and _laid_out(dy) is dy else torch.empty_like(x).copy_(dy)
     bias, initial, dfinal = (None if t is None else t.contiguous() for t in (bias, initial, dfinal))
-    dx = torch.empty_like(x, dtype=held_dtype(x.dtype))
-    dinitial = None if initial is None else torch.zeros(initial.shape, dtype=dx.dtype, device=x.device)
-    sums = torch.zeros((w.shape[1] + 1, w.shape[0]), dtype=torch.float32, device=x.device)
-    if dx.numel():
-        settings = _settings(w, bias, initial, dfinal is not None, act)
-        key = (*x.shape, x.dtype, w.dtype, w.shape[1], bias is None, initial is None, dfinal is None, act, _last(x))
+    dx = torch.empty_like(x, dtype=held_dtype(x.dtype)) if along else None
+    dinitial = None
+    if along and initial is not None:
+        dinitial = torch.zeros(initial.shape, dtype=held_dtype(x.dtype), device=x.device)
+    sums = torch.zeros((w.shape[1] + 1, w.shape[0]), dtype=torch.float32, device=x.device) if filters else None
+    if x.numel() and (along or filters):
+        settings = (*_settings(w, bias, initial, dfinal is not None, act), ("ALONG", along), ("SUMS", filters))
+        key = (*x.shape, x.dtype, w.dtype, w.shape[1], bias is None, initial is None, dfinal is None, act, _last(x),
+               along, filters)  # fmt: skip
         shape = (x.shape[0], x.shape[1], x.shape[2])
         given = (dy, x, w, bias, initial, dfinal, dx, dinitial, sums)
         chosen = backward_tuner.pick(key, lambda: space(shape, _last(x), settings, False), launch_backward, *given)
         launch_backward(chosen, *given)
     elif dinitial is not None and dfinal is not None:
         dinitial.copy_(dfinal)
-    made = [dx.to(x.dtype), sums[:-1].t().to(w.dtype).contiguous()]
+    made: list[Tensor | None] = [None if dx is None else dx.to(x.dtype)]
+    made.append(None if sums is None else sums[:-1].t().to(w.dtype).contiguous())
     if bias is not None:
-        made.append(sums[-1].to(bias.dtype))
-    if dinitial is not None:
-        made.append(dinitial.to(x.dtype))
+        made.append(None if sums is None else sums[-1].to(bias.dtype))
+    if initial is not None:
+        made.append(None if dinitial is None else dinitial.to(x.dtype))
     return tuple(made)
 
 
@@ -456,7 +471,10 @@ def builds(forward: bool) -> tuple[Build, ...]:
         signature = dict.fromkeys(tensors, "*bf16") | sums | dict.fromkeys(("channels", "steps"), "i32")
         signature |= dict.fromkeys(strides, "i32")
         divisible = ("channels", "steps", *(s for s in strides if s not in one))
-        for v in space((8, 4096, 4096), last, settings, forward)[:2]:
+        settings += () if forward else (("ALONG", True), ("SUMS", True))
+        longer = slice(6, 7 if last and not forward else 6)
+        variants = space((8, 4096, 4096), last, settings, forward)
+        for v in (*variants[:2], *variants[longer]):
             constants = (*v.constants, *((s, 1) for s in one))
             fixed = Variant(v.kernel, constants, v.warps, v.stages, v.tuned, v.shared_bytes, v.registers)
             made.append(Build(fixed, {k: t for k, t in signature.items() if k not in one}, divisible))

@@ -6,10 +6,12 @@ attention, and GLA with one gate a head. Forward, from an initial state and to a
 In chunks of C steps, so that products do it (Yang et al., 2024; Dao and Gu, 2024): one kernel walks over the chunks of
 a sequence and leaves the state in front of each, of which it holds [BK, BV] in registers; another makes the results of
 every chunk from that state and from the pairs within the chunk, all chunks at once. Decays are sums of g within a chunk
-and differences of these, so that for g of 0 or less nothing overflows, however fast a head forgets.
+and differences of these, so that for finite g of 0 or less no decay overflows, however fast a head forgets. States have
+the inputs' dtype, but f32 for f16, whose range a head that forgets slowly leaves: their product is then of tf32, whose
+digits are f16's.
 
 Traffic: q, k, v read, o written, once; k and v are read again for the pairs, and the states, one [DK, DV] for C steps,
-are written and read: as much again at C = 64 and heads of 64, twice that at 128.
+are written and read: as much again at C = 64 and heads of 64, twice that at 128, and twice these for f16.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import triton
 import triton.language as tl
 
 from kernels.ops.matmul.gemm import DTYPES, SHARED_KIB
+from kernels.spec import DTYPES as TORCH_DTYPES
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant
 
@@ -50,7 +53,7 @@ def reference(
         return o
     last = sums[..., -1:] if steps else sums.new_zeros((*sums.shape[:2], 1))
     decayed = (wide(k) * torch.exp(last - sums)[..., None]).to(v.dtype)
-    end = wide(decayed.transpose(-1, -2) @ v)
+    end = wide(decayed).transpose(-1, -2) @ wide(v)
     return o, end if initial is None else end + torch.exp(last)[..., None] * initial
 
 
@@ -135,7 +138,10 @@ def results_kernel(
         at = col_k[:, None] * DV + col[None, :]
         state = tl.load(states + at, mask=(col_k < DK)[:, None] & (col < DV)[None, :], other=0.0)
         pairs = tl.dot(queries, keys.T, pairs, input_precision="ieee")
-        result = tl.dot(queries, state.to(queries.dtype), result, input_precision="ieee")
+        if state.dtype == queries.dtype:
+            result = tl.dot(queries, state, result, input_precision="ieee")
+        else:
+            result = tl.dot(queries.to(state.dtype), state, result, input_precision="tf32")
     result = result * tl.exp2(sums)[:, None]
     past = row[:, None] >= row[None, :]
     pairs = pairs * tl.exp2(tl.where(past, sums[:, None] - sums[None, :], float("-inf")))
@@ -150,14 +156,22 @@ SHAPES = ((64, 64, 64, 4, 2), (64, 64, 128, 4, 2), (64, 64, 128, 8, 2), (128, 64
 NARROW_SHAPES = ((32, 32, 32, 4, 1), (16, 32, 64, 4, 1))
 
 
-def space(dk: int, dv: int, steps: int, itemsize: int) -> list[Variant]:
+def state_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What states between chunks are kept in: sums over all steps, which f16 has no room for."""
+    return torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
+
+
+def space(dk: int, dv: int, steps: int, dtype: torch.dtype) -> list[Variant]:
     """Variants worth timing."""
     variants = []
-    for chunk, bk, bv, warps, stages in NARROW_SHAPES if itemsize == 4 else SHAPES:
+    held = state_dtype(dtype).itemsize
+    for chunk, bk, bv, warps, stages in NARROW_SHAPES if dtype == torch.float32 else SHAPES:
         chunk = min(chunk, max(16, triton.next_power_of_2(steps)))
         bk, bv = (min(b, max(16, triton.next_power_of_2(d))) for b, d in ((bk, dk), (bv, dv)))
         constants = (("DK", dk), ("DV", dv), ("CHUNK", chunk), ("BK", bk), ("BV", bv))
-        shared = (stages * (2 * chunk * bk + bk * bv) + chunk * bv) * itemsize
+        shared = (stages * 2 * chunk * bk + chunk * bv) * dtype.itemsize + stages * bk * bv * held
+        if held > dtype.itemsize:
+            shared += chunk * bk * held  # queries as wide as the states
         registers = (chunk * chunk + chunk * bv + bk * bv) // (32 * warps) + 50
         tuned = ("CHUNK", "BK", "BV")
         variants.append(Variant(results_kernel, constants, warps, stages, tuned, shared, registers))
@@ -171,7 +185,7 @@ def launch(
     """Run one variant on [batch, heads, steps, D] with contiguous rows into o and, where it is wanted, end (f32)."""
     (batch, heads, steps, dk), dv = q.shape, v.shape[3]
     chunks = triton.cdiv(steps, variant["CHUNK"])
-    states = torch.empty((batch, heads, chunks, dk, dv), dtype=q.dtype, device=q.device)
+    states = torch.empty((batch, heads, chunks, dk, dv), dtype=state_dtype(q.dtype), device=q.device)
     tiles = triton.cdiv(dk, variant["BK"]) * triton.cdiv(dv, variant["BV"])
     strides = (*k.stride()[:3], *v.stride()[:3], *g.stride())
     states_kernel[(batch * heads * tiles,)](
@@ -213,9 +227,10 @@ def gated_linear_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Linear attention of q, k [B, H, T, DK] and v [B, H, T, DV], f32, f16 or bf16, with log-decays g [B, H, T].
 
-    g: q's dtype or f32, 0 or less. scale: DK^-0.5 where None. initial: the state before, f32 [B, H, DK, DV]. DK and DV
-    from 1 to 256. Returns [B, H, T, DV] of v's layout; with `final` also the state after, f32. Strided inputs are taken
-    as they are where their last axis is contiguous. Raises TypeError for other dtypes, ValueError for other shapes.
+    g: q's dtype or f32, finite, 0 or less. scale: DK^-0.5 where None. initial: the state before, f32 [B, H, DK, DV]. DK
+    and DV from 1 to 256. Returns [B, H, T, DV] of v's layout; with `final` also the state after, f32. Strided inputs
+    are taken as they are where their last axis is contiguous. Raises TypeError for other dtypes, ValueError for other
+    shapes.
     """
     refuse(q, k, v, g, initial)
     q, k, v = _rows(q), _rows(k), _rows(v)
@@ -227,7 +242,7 @@ def gated_linear_attention(
     if o.numel():
         key = (batch * heads, steps, dk, dv, q.dtype, g.dtype, initial is None, final)
         given = (q, k, v, g, initial, o, end, scale)
-        launch(tuner.pick(key, lambda: space(dk, dv, steps, q.element_size()), launch, *given), *given)
+        launch(tuner.pick(key, lambda: space(dk, dv, steps, q.dtype), launch, *given), *given)
     elif end is not None and initial is not None:
         end.copy_(initial)
     return o if end is None else (o, end)
@@ -236,7 +251,10 @@ def gated_linear_attention(
 # ---- cases
 # What it is tried on, what it costs at least, and how its variants are compiled offline.
 def inputs(c: Case, make: Maker) -> tuple[Any, ...]:
-    """Arguments to try it on. forget: the mean log-decay; rows_first: [B, T, H, D] turned."""
+    """Arguments to try it on. forget: the mean log-decay; rows_first: [B, T, H, D] turned.
+
+    size: of keys and values of one sign, so that states grow with every step; queries are as small as keys are large.
+    """
     b, h, t, dk, dv = c["b"], c["h"], c["t"], c["dk"], c["dv"]
 
     def heads(width: int) -> Tensor:
@@ -245,6 +263,10 @@ def inputs(c: Case, make: Maker) -> tuple[Any, ...]:
         return make.normal((b, h, t, width), c.torch_dtype)
 
     g = -make.normal((b, h, t), torch.float32, c.get("forget", 0.1)).abs()
+    size = c.get("size")
+    if size is not None:
+        ones = torch.ones((b, h, t, dk), dtype=c.torch_dtype, device=make.device)
+        return ones / size, ones * size, heads(dv).abs() * size, g, c.get("scale"), None, c.get("final", False)
     initial = make.normal((b, h, dk, dv), torch.float32) if c.get("state") else None
     return heads(dk), heads(dk), heads(dv), g, c.get("scale"), initial, c.get("final", False)
 
@@ -255,20 +277,23 @@ def cost(c: Case) -> Cost:
     return Cost(rows * (2 * c["dk"] + 2 * c["dv"]) * c.itemsize + 4 * rows, 4 * rows * c["dk"] * c["dv"])
 
 
+POINTED = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+"""As Triton's signatures name what is pointed to."""
 STRIDES = {x: tuple(f"{x}_{axis}" for axis in ("batch", "head", "row")) for x in "qkvgo"}
 
 
-def build_of(v: Variant, states: bool) -> Build:
-    """One of a variant's two kernels as it is compiled offline, for bf16."""
-    sizes = ("heads", "steps")
+def build_of(v: Variant, states: bool, dtype: str) -> Build:
+    """One of a variant's two kernels as it is compiled offline."""
+    sizes, own = ("heads", "steps"), f"*{POINTED[TORCH_DTYPES[dtype]]}"
+    held = f"*{POINTED[state_dtype(TORCH_DTYPES[dtype])]}"
     if states:
         kernel: Any = states_kernel
         constants = (*v.constants, ("START", False), ("FINAL", False))
-        pointers = {"k": "*bf16", "v": "*bf16", "g": "*fp32", "first": "*fp32", "states": "*bf16", "end": "*fp32"}
+        pointers = {"k": own, "v": own, "g": "*fp32", "first": "*fp32", "states": held, "end": "*fp32"}
         signature, names = pointers | dict.fromkeys(sizes, "i32"), "kvg"
     else:
         kernel, constants, names = results_kernel, v.constants, "qkvgo"
-        pointers = {"q": "*bf16", "k": "*bf16", "v": "*bf16", "g": "*fp32", "states": "*bf16", "o": "*bf16"}
+        pointers = {"q": own, "k": own, "v": own, "g": "*fp32", "states": held, "o": own}
         signature = pointers | dict.fromkeys(sizes, "i32") | {"scale": "fp32"}
     strides = tuple(s for x in names for s in STRIDES[x])
     refused = {
@@ -291,6 +316,7 @@ OPERATIONS = (
             case("f32", b=1, h=2, t=100, dk=32, dv=16, state=True, final=True, rows_first=True),
             case("f16", b=1, h=2, t=130, dk=128, dv=64, forget=5.0, final=True),
             case("f16", b=1, h=1, t=200, dk=64, dv=128, forget=0.001, scale=1.0, state=True),
+            case("f16", b=1, h=2, t=300, dk=32, dv=20, forget=1e-5, size=30.0, final=True),
             case("bf16", b=2, h=2, t=130, dk=128, dv=128, final=True),
             case("f16", b=2, h=3, t=150, dk=96, dv=80, state=True, final=True),
         ),
@@ -298,7 +324,10 @@ OPERATIONS = (
             case("bf16", b=8, h=16, t=2048, dk=128, dv=128),
             case("bf16", b=8, h=32, t=2048, dk=64, dv=64, rows_first=True),
         ),
-        builds=tuple(build_of(v, states) for v in space(128, 128, 2048, 2)[::4] for states in (False, True)),
+        builds=tuple(
+            build_of(space(128, 128, 2048, TORCH_DTYPES[name])[number], states, name)
+            for name, number in (("bf16", 0), ("bf16", 4), ("f16", 1)) for states in (False, True)
+        ),
         wrong_interpreted=("bf16",), fixed=("dk", "dv"),
     ),
 )  # fmt: skip

@@ -7,14 +7,17 @@ Traffic forward: x, dt, z read, y written, B and C small: 4 n itemsize bytes; ba
 written, 7 n. One exponential for each of N states a step (three backward) is more than the bytes on a Hopper GPU, where
 a multiprocessor makes 16 a clock: N = 16 states of bf16 take twice as long as their bytes.
 
-Each thread walks one channel and holds its N states, so that the sum over states needs no other thread, and channels
-lie side by side in memory: tensors with time side by side are copied first. Few channels of a long sequence are cut
+Each thread walks one channel and holds its N states, so that the sum over states needs no other thread (those of more
+than fit its registers are shared among lanes, and warps), and channels lie side by side in memory: tensors with time
+side by side are copied first. Few channels of a long sequence are cut
 into CHUNKS: a first launch leaves what each chunk makes of no state, and the sum of its delta, by which any state
 decays through it; a second one puts in front of a chunk what comes of those before it.
 
 The backward walks a sequence twice: forwards, leaving the state every STEPS steps, then backwards from one of these to
-the one before, with the states between in registers (N * STEPS of them: the variants with most spill). Gradients of B
-and C, sums over channels, are written by each program and added in a fixed order, as those of A, D and the bias are.
+the one before, with the states between in registers (N * STEPS of them: all variants spill some). In chunks it has a
+launch before, which leaves of each chunk also what it hands back of no gradient behind it. Gradients of B and C, sums
+over channels, are written by each program and added in a fixed order, as those of A, D and the bias are. What nobody
+wants is not made.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ Tensor = torch.Tensor
 
 MOST_STATES = 256
 MOST_CHUNKS = 64
+ALL = 255
+"""Gradients wanted, a bit for each argument in order: x, dt, A, B, C, D, z, bias."""
+MOST_REGISTERS = 255
 PROGRAMS = 132 * 8
 """Warps that keep a large GPU busy."""
 tuner = Tuner("selective_scan")
@@ -198,19 +204,74 @@ def scan_kernel(
 
 
 @triton.jit
+def chunk_ends_kernel(
+    g_ptr, x_ptr, d_ptr, a_ptr, b_ptr, c_ptr, z_ptr, o_ptr, s_ptr, r_ptr, p_ptr, channels, steps, span, g_b, g_t, x_b,
+    x_t, d_b, d_t, z_b, z_t, b_b, b_n, b_t, c_b, c_n, c_t, N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr,
+    STEPS: tl.constexpr, CHUNKS: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, SOFT: tl.constexpr,
+):  # fmt: skip
+    """Of BLOCK channels of a chunk: s and p as `scan_kernel` has them, and r, like s, the gradient of the state before.
+
+    That is the sum of what each step hands back, decayed by the steps up to it: so it is found walking forwards too.
+    """
+    chunk = tl.program_id(0) % CHUNKS
+    blocks = tl.cdiv(channels, BLOCK)
+    batch = (tl.program_id(0) // CHUNKS // blocks).to(tl.int64)
+    col = (tl.program_id(0) // CHUNKS % blocks) * BLOCK + tl.arange(0, BLOCK)
+    here = col < channels
+    n = tl.arange(0, NP)[:, None]
+    kept = (n < N) & here[None, :]
+    lo = chunk * span
+    hi = tl.minimum(lo + span, steps)
+    rate = tl.load(a_ptr + col[None, :] * N + n, mask=kept, other=0.0) * 1.4426950408889634
+    bias = tl.load(o_ptr + col, mask=here, other=0.0).to(tl.float32) if BIAS else 0.0
+    x_ptr += batch * x_b + col
+    d_ptr += batch * d_b + col
+    z_ptr += batch * z_b + col
+    g_ptr += batch * g_b + col
+    b_ptr += batch * b_b + n.to(tl.int64) * b_n
+    c_ptr += batch * c_b + n.to(tl.int64) * c_n
+    h = tl.zeros((NP, BLOCK), tl.float32)
+    back = tl.zeros((NP, BLOCK), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for first in range(lo, hi, STEPS):
+        for u in tl.static_range(STEPS):
+            t = tl.cast(first + u, tl.int64)
+            there = here & (t < hi)
+            inside = (n < N) & (t < hi)
+            x = tl.load(x_ptr + t * x_t, mask=there, other=0.0).to(tl.float32)
+            delta, _ = delta_of(tl.load(d_ptr + t * d_t, mask=there, other=0.0).to(tl.float32) + bias, there, SOFT)
+            fed = tl.load(b_ptr + t * b_t, mask=inside, other=0.0).to(tl.float32)
+            seen = tl.load(c_ptr + t * c_t, mask=inside, other=0.0).to(tl.float32)
+            up = tl.load(g_ptr + t * g_t, mask=there, other=0.0).to(tl.float32)
+            if GATE:
+                up = up * activation(tl.load(z_ptr + t * z_t, mask=there, other=0.0).to(tl.float32), "silu")
+            total += delta
+            h = tl.exp2(rate * delta[None, :]) * h + (delta * x)[None, :] * fed
+            back += tl.exp2(rate * total[None, :]) * (up[None, :] * seen)
+    mine = batch * CHUNKS + chunk
+    tl.store(s_ptr + (mine * N + n) * channels + col[None, :], h, mask=kept)
+    tl.store(r_ptr + (mine * N + n) * channels + col[None, :], back, mask=kept)
+    tl.store(p_ptr + mine * channels + col, total, mask=here)
+
+
+@triton.jit
 def scan_backward_kernel(
     g_ptr, x_ptr, d_ptr, a_ptr, b_ptr, c_ptr, k_ptr, z_ptr, o_ptr, dx_ptr, dd_ptr, dz_ptr, da_ptr, db_ptr, dc_ptr,
-    dk_ptr, do_ptr, h_ptr, channels, steps, g_b, g_t, x_b, x_t, d_b, d_t, z_b, z_t, y_b, y_t, b_b, b_n, b_t, c_b, c_n,
-    c_t, N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, SKIP: tl.constexpr,
-    GATE: tl.constexpr, BIAS: tl.constexpr, SOFT: tl.constexpr,
+    dk_ptr, do_ptr, h_ptr, s_ptr, r_ptr, p_ptr, channels, steps, span, g_b, g_t, x_b, x_t, d_b, d_t, z_b, z_t, y_b,
+    y_t, b_b, b_n, b_t, c_b, c_n, c_t, N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
+    CHUNKS: tl.constexpr, SKIP: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, SOFT: tl.constexpr,
+    WANTED: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK channels of one sequence. g: dy; dx, dd, dz: strides y; da [B, N, C]; db, dc: [B, blocks, T, N], in f32.
+    """BLOCK channels of one sequence, or of one of its CHUNKS of `span` steps, a multiple of STEPS.
 
-    dk, do: of D and bias, [B, C]. h: room for the states before every STEPS steps, [B, T / STEPS, N, C].
+    g: dy; dx, dd, dz: strides y; da [B, CHUNKS, N, C]; db, dc: [B, blocks, T, N], in f32. dk, do: of D and bias,
+    [B, CHUNKS, C]. h: room for the states before every STEPS steps, [B, T / STEPS, N, C]. s, r, p: of
+    `chunk_ends_kernel`. WANTED: bits as in ALL.
     """
+    chunk = tl.program_id(0) % CHUNKS
     blocks = tl.cdiv(channels, BLOCK)
-    batch = (tl.program_id(0) // blocks).to(tl.int64)
-    block = tl.program_id(0) % blocks
+    batch = (tl.program_id(0) // CHUNKS // blocks).to(tl.int64)
+    block = tl.program_id(0) // CHUNKS % blocks
     col = block * BLOCK + tl.arange(0, BLOCK)
     here = col < channels
     n = tl.arange(0, NP)[:, None]
@@ -220,7 +281,9 @@ def scan_backward_kernel(
     fast = rate * 1.4426950408889634
     bias = tl.load(o_ptr + col, mask=here, other=0.0).to(tl.float32) if BIAS else 0.0
     skip = tl.load(k_ptr + col, mask=here, other=0.0).to(tl.float32) if SKIP else 0.0
-    rounds = tl.cdiv(steps, STEPS)
+    lo = chunk * span
+    start = lo // STEPS
+    rounds = tl.cdiv(tl.maximum(tl.minimum(lo + span, steps) - lo, 0), STEPS)
     x_ptr += batch * x_b + col
     d_ptr += batch * d_b + col
     z_ptr += batch * z_b + col
@@ -230,21 +293,32 @@ def scan_backward_kernel(
     dz_ptr += batch * y_b + col
     b_ptr += batch * b_b + n.to(tl.int64) * b_n
     c_ptr += batch * c_b + n.to(tl.int64) * c_n
-    h_ptr += (batch * rounds * N + n) * channels + col[None, :]
+    h_ptr += ((batch * tl.cdiv(steps, STEPS) + start) * N + n) * channels + col[None, :]
     db_ptr += (batch * blocks + block) * steps * N + row
     dc_ptr += (batch * blocks + block) * steps * N + row
     h = tl.zeros((NP, BLOCK), tl.float32)
+    back = tl.zeros((NP, BLOCK), tl.float32)  # the gradient of the state behind the step
+    if CHUNKS > 1:
+        for before in range(0, chunk):
+            past = batch * CHUNKS + before
+            gone = tl.load(p_ptr + past * channels + col, mask=here, other=0.0)
+            made = tl.load(s_ptr + (past * N + n) * channels + col[None, :], mask=kept, other=0.0)
+            h = tl.exp2(fast * gone[None, :]) * h + made
+        for j in range(0, CHUNKS - 1 - chunk):
+            later = batch * CHUNKS + (CHUNKS - 1 - j)
+            gone = tl.load(p_ptr + later * channels + col, mask=here, other=0.0)
+            made = tl.load(r_ptr + (later * N + n) * channels + col[None, :], mask=kept, other=0.0)
+            back = tl.exp2(fast * gone[None, :]) * back + made
     for i in range(0, rounds):
         tl.store(h_ptr + i * tl.cast(N, tl.int64) * channels, h, mask=kept)
         for u in tl.static_range(STEPS):
-            t = tl.cast(i * STEPS + u, tl.int64)
+            t = tl.cast(lo + i * STEPS + u, tl.int64)
             there = here & (t < steps)
             x = tl.load(x_ptr + t * x_t, mask=there, other=0.0).to(tl.float32)
             delta, _ = delta_of(tl.load(d_ptr + t * d_t, mask=there, other=0.0).to(tl.float32) + bias, there, SOFT)
             fed = tl.load(b_ptr + t * b_t, mask=(n < N) & (t < steps), other=0.0).to(tl.float32)
             h = tl.exp2(fast * delta[None, :]) * h + (delta * x)[None, :] * fed
     tl.debug_barrier()
-    back = tl.zeros((NP, BLOCK), tl.float32)  # the gradient of the state behind the step
     rates = tl.zeros((NP, BLOCK), tl.float32)
     skips = tl.zeros((BLOCK,), tl.float32)
     biases = tl.zeros((BLOCK,), tl.float32)
@@ -253,7 +327,7 @@ def scan_backward_kernel(
         state = tl.load(h_ptr + i * tl.cast(N, tl.int64) * channels, mask=kept, other=0.0)
         states = ()
         for u in tl.static_range(STEPS):
-            t = tl.cast(i * STEPS + u, tl.int64)
+            t = tl.cast(lo + i * STEPS + u, tl.int64)
             there = here & (t < steps)
             x = tl.load(x_ptr + t * x_t, mask=there, other=0.0).to(tl.float32)
             delta, _ = delta_of(tl.load(d_ptr + t * d_t, mask=there, other=0.0).to(tl.float32) + bias, there, SOFT)
@@ -261,7 +335,7 @@ def scan_backward_kernel(
             states = states + (state,)  # noqa: RUF005
             state = tl.exp2(fast * delta[None, :]) * state + (delta * x)[None, :] * fed
         for v in tl.static_range(STEPS):
-            t = tl.cast(i * STEPS + STEPS - 1 - v, tl.int64)
+            t = tl.cast(lo + i * STEPS + STEPS - 1 - v, tl.int64)
             there = here & (t < steps)
             inside = (n < N) & (t < steps)
             x = tl.load(x_ptr + t * x_t, mask=there, other=0.0).to(tl.float32)
@@ -274,50 +348,77 @@ def scan_backward_kernel(
                 gate, rise = activation_and_slope(
                     tl.load(z_ptr + t * z_t, mask=there, other=0.0).to(tl.float32), "silu"
                 )  # fmt: skip
-                y = tl.sum(state * seen, 0) + skip * x
-                tl.store(dz_ptr + t * y_t, up * y * rise, mask=there)
+                if WANTED & 64:
+                    y = tl.sum(state * seen, 0) + skip * x
+                    tl.store(dz_ptr + t * y_t, up * y * rise, mask=there)
                 up = up * gate
-            skips += up * x
-            tl.store(dc_ptr + t * N, tl.sum(up[None, :] * state, 1), mask=(row < N) & (t < steps))
+            if WANTED & 16:
+                tl.store(dc_ptr + t * N, tl.sum(up[None, :] * state, 1), mask=(row < N) & (t < steps))
+            if WANTED & 32:
+                skips += up * x
             own = back + up[None, :] * seen
-            tl.store(db_ptr + t * N, tl.sum(own * (delta * x)[None, :], 1), mask=(row < N) & (t < steps))
+            if WANTED & 8:
+                tl.store(db_ptr + t * N, tl.sum(own * (delta * x)[None, :], 1), mask=(row < N) & (t < steps))
             back = own * tl.exp2(fast * delta[None, :])
             decayed = back * states[STEPS - 1 - v]
-            rates += decayed * delta[None, :]
+            if WANTED & 4:
+                rates += decayed * delta[None, :]
             brought = tl.sum(own * fed, 0)
-            ddelta = (tl.sum(decayed * rate, 0) + brought * x) * slope
-            biases += ddelta
-            tl.store(dd_ptr + t * y_t, ddelta, mask=there)
-            tl.store(dx_ptr + t * y_t, brought * delta + skip * up, mask=there)
+            if WANTED & 130:
+                ddelta = (tl.sum(decayed * rate, 0) + brought * x) * slope
+                biases += ddelta
+                if WANTED & 2:
+                    tl.store(dd_ptr + t * y_t, ddelta, mask=there)
+            if WANTED & 1:
+                tl.store(dx_ptr + t * y_t, brought * delta + skip * up, mask=there)
             state = states[STEPS - 1 - v]
-    tl.store(da_ptr + (batch * N + n) * channels + col[None, :], rates, mask=kept)
-    tl.store(dk_ptr + batch * channels + col, skips, mask=here)
-    tl.store(do_ptr + batch * channels + col, biases, mask=here)
+    mine = batch * CHUNKS + chunk
+    if WANTED & 4:
+        tl.store(da_ptr + (mine * N + n) * channels + col[None, :], rates, mask=kept)
+    if WANTED & 32:
+        tl.store(dk_ptr + mine * channels + col, skips, mask=here)
+    if WANTED & 128:
+        tl.store(do_ptr + mine * channels + col, biases, mask=here)
+
+
+FORWARD_SHAPES = ((1, 8), (1, 4), (2, 8), (4, 4), (1, 16))
+BACKWARD_SHAPES = ((1, 4), (1, 8), (2, 4), (1, 2))
+SHARED_SHAPES = ((4, 2), (8, 2))
+"""Warps and steps at once; with the last ones too where lanes share a channel's states, so that a program has more."""
 
 
 def space(
     shape: tuple[int, int, int], states: int, settings: tuple[tuple[str, Any], ...], forward: bool
 ) -> list[Variant]:
-    """Variants worth timing for x [B, C, T]: a thread a channel; chunks where that leaves a GPU idle."""
+    """Variants worth timing for x [B, C, T]: a thread a channel, or as many as its states need; chunks where that
+    leaves a GPU idle. settings: of `_settings`, then FINAL forward and WANTED backward.
+    """
     batches, channels, steps = shape
     padded = triton.next_power_of_2(states)
     variants = []
-    for warps, length in ((1, 8), (1, 4), (2, 8), (4, 4), (1, 16)) if forward else ((1, 4), (1, 8), (2, 4), (1, 2)):
-        block = 32 * warps
+    crowded = padded * 6 + 60 > MOST_REGISTERS
+    for warps, length in FORWARD_SHAPES if forward else (*BACKWARD_SHAPES, *(SHARED_SHAPES if crowded else ())):
+        each, fixed_ones = 3 if forward else length + 4, 60 + 4 * length
+        lanes = 1
+        while lanes < 32 and padded // lanes * each + fixed_ones > MOST_REGISTERS:
+            lanes *= 2
+        block = 32 * warps // lanes
         programs = batches * triton.cdiv(channels, block)
-        registers = 60 + padded * (3 if forward else length + 4) + 4 * length
+        registers = fixed_ones + padded // lanes * each
         fixed = (("N", states), ("NP", padded), ("BLOCK", block), ("STEPS", length))
-        if not forward:
-            tuned = ("BLOCK", "STEPS")
-            variants.append(Variant(scan_backward_kernel, (*fixed, *settings), warps, tuned=tuned, registers=registers))
-            continue
         chunks = min(MOST_CHUNKS, triton.cdiv(PROGRAMS, programs * warps), steps // (8 * length))
         for cut in sorted({1, 1 << (max(1, chunks).bit_length() - 1), 2 << (max(1, chunks).bit_length() - 1)}):
             if cut == 1 or (chunks >= 2 and cut <= MOST_CHUNKS):
-                constants = (*fixed, ("CHUNKS", cut), ("PHASE", 2 if cut > 1 else 0), *settings)
-                tuned = ("BLOCK", "STEPS", "CHUNKS")
-                variants.append(Variant(scan_kernel, constants, warps, tuned=tuned, registers=registers))
+                phase = (("PHASE", 2 if cut > 1 else 0),) if forward else ()
+                constants = (*fixed, ("CHUNKS", cut), *phase, *settings)
+                kernel, tuned = scan_kernel if forward else scan_backward_kernel, ("BLOCK", "STEPS", "CHUNKS")
+                variants.append(Variant(kernel, constants, warps, tuned=tuned, registers=registers))
     return list(dict.fromkeys(variants))
+
+
+def _span(variant: Variant, steps: int) -> int:
+    """Steps of a chunk, whole rounds of them."""
+    return int(triton.cdiv(triton.cdiv(steps, variant["CHUNKS"]), variant["STEPS"]) * variant["STEPS"])
 
 
 def launch(
@@ -327,7 +428,6 @@ def launch(
     """Run one variant on x, dt, z [B, C, T] with channels side by side, a [C, N] f32, into y and the final state."""
     batches, channels, steps = x.shape
     chunks, states = variant["CHUNKS"], variant["N"]
-    span = triton.cdiv(triton.cdiv(steps, chunks), variant["STEPS"]) * variant["STEPS"]
     sums = times = a
     if chunks > 1:
         sums = torch.empty((batches, chunks, states, channels), dtype=torch.float32, device=x.device)
@@ -335,8 +435,8 @@ def launch(
     gate = x if z is None else z
     arguments = (
         x, dt, a, b, c, a if skip is None else skip, gate, a if bias is None else bias, y, y if end is None else end,
-        sums, times, channels, steps, span, *(s for t in (x, dt, gate, y) for s in (t.stride(0), t.stride(2))),
-        *b.stride(), *c.stride(),
+        sums, times, channels, steps, _span(variant, steps),
+        *(s for t in (x, dt, gate, y) for s in (t.stride(0), t.stride(2))), *b.stride(), *c.stride(),
     )  # fmt: skip
     grid = (batches * triton.cdiv(channels, variant["BLOCK"]) * chunks,)
     if chunks > 1:
@@ -346,26 +446,41 @@ def launch(
 
 def launch_backward(
     variant: Variant, dy: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None,
-    z: Tensor | None, bias: Tensor | None, *made: Tensor,
+    z: Tensor | None, bias: Tensor | None, *made: Tensor | None,
 ) -> None:  # fmt: skip
-    """Run one variant into dx, ddt, dz of one layout, and f32 da [N, C], db, dc [B, T, N], dD and dbias [C]."""
-    wide_ones, sums = made[:3], made[3:]
+    """Run one variant into dx, ddt, dz of one layout, and f32 da [N, C], db, dc [B, T, N], dD and dbias [C].
+
+    What the variant's WANTED leaves out may be None. The layout is [B, T, C], contiguous, turned.
+    """
     batches, channels, steps = x.shape
-    states, blocks = variant["N"], triton.cdiv(channels, variant["BLOCK"])
-    parts = [
-        torch.empty(size, dtype=torch.float32, device=x.device)
-        for size in ((batches, states, channels), *((batches, blocks, steps, states),) * 2, *((batches, channels),) * 2)
-    ]
+    chunks, states, blocks = variant["CHUNKS"], variant["N"], triton.cdiv(channels, variant["BLOCK"])
+
+    def room(*size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.float32, device=x.device)
+
+    sizes = ((batches * chunks, states, channels), *((batches, blocks, steps, states),) * 2,
+             *((batches * chunks, channels),) * 2)  # fmt: skip
+    parts = [None if into is None else room(*size) for into, size in zip(made[3:], sizes, strict=True)]
+    gate, shift = x if z is None else z, a if bias is None else bias
+    span, grid = _span(variant, steps), (batches * blocks * chunks,)
+    ends = (a, a, a)
+    if chunks > 1:
+        ends = (*(room(batches, chunks, states, channels) for _ in range(2)), room(batches, chunks, channels))
+        strides = tuple(s for t in (dy, x, dt, gate) for s in (t.stride(0), t.stride(2)))
+        meta = {n: v for n, v in variant.meta.items() if n not in ("SKIP", "WANTED")}
+        chunk_ends_kernel[grid](
+            dy, x, dt, a, b, c, gate, shift, *ends, channels, steps, span, *strides, *b.stride(), *c.stride(), **meta
+        )
     rounds = triton.cdiv(steps, variant["STEPS"])
-    room = torch.empty((batches, rounds, states, channels), dtype=torch.float32, device=x.device)
-    gate = x if z is None else z
-    scan_backward_kernel[(batches * blocks,)](
-        dy, x, dt, a, b, c, a if skip is None else skip, gate, a if bias is None else bias, *wide_ones, *parts, room,
-        channels, steps, *(s for t in (dy, x, dt, gate, wide_ones[0]) for s in (t.stride(0), t.stride(2))),
-        *b.stride(), *c.stride(), **variant.meta,
+    scan_backward_kernel[grid](
+        dy, x, dt, a, b, c, a if skip is None else skip, gate, shift, *(a if t is None else t for t in made[:3]),
+        *(a if t is None else t for t in parts), room(batches, rounds, states, channels), *ends, channels, steps, span,
+        *(s for t in (dy, x, dt, gate) for s in (t.stride(0), t.stride(2))), steps * channels, channels, *b.stride(),
+        *c.stride(), **variant.meta,
     )  # fmt: skip
-    for part, into, axis in zip(parts, sums, (0, 1, 1, 0, 0), strict=True):
-        torch.sum(part, axis, out=into)
+    for part, into, axis in zip(parts, made[3:], (0, 1, 1, 0, 0), strict=True):
+        if part is not None:
+            torch.sum(part, axis, out=into)
 
 
 def refuse(
@@ -433,42 +548,45 @@ def selective_scan(
 
 def selective_scan_backward(
     dy: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None = None,
-    z: Tensor | None = None, bias: Tensor | None = None, softplus: bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    z: Tensor | None = None, bias: Tensor | None = None, softplus: bool = False, wanted: int = ALL,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of the forward's arguments from dy [B, C, T] of x's dtype, in their order, of those that are given.
 
-    Otherwise as the forward. The same numbers every time.
+    wanted: bits as in ALL; what nobody wants is not made, and is None. Otherwise as the forward. The same numbers every
+    time.
     """
     refuse(x, dt, a, b, c, skip, z, bias)
     if dy.dtype != x.dtype:
         raise TypeError(f"dy has x's dtype {x.dtype}, not {dy.dtype}")
     if dy.shape != x.shape:
         raise ValueError(f"dy is {[*x.shape]} as x is, not {[*dy.shape]}")
+    given = (x, dt, a, b, c, skip, z, bias)
+    asked = [t is not None and bool(wanted >> i & 1) for i, t in enumerate(given)]
+    wanted = sum(1 << i for i, one in enumerate(asked) if one)
     (batch, channels, steps), states = x.shape, a.shape[1]
-    made = (_empty(x), _empty(x) if dt.dtype == x.dtype else _empty(dt), _empty(x))
+    made: list[Tensor | None] = [
+        _empty(like) if one else None for like, one in ((x, asked[0]), (dt, asked[1]), (x, asked[6]))
+    ]
     narrow = (batch, steps, states)
-    sums = tuple(
-        torch.zeros(size, dtype=torch.float32, device=x.device)
-        for size in ((states, channels), narrow, narrow, (channels,), (channels,))
-    )
-    if x.numel():
+    for size, one in (((states, channels), asked[2]), (narrow, asked[3]), (narrow, asked[4]), ((channels,), asked[5]),
+                      ((channels,), asked[7])):  # fmt: skip
+        made.append(torch.zeros(size, dtype=torch.float32, device=x.device) if one else None)
+    if x.numel() and wanted:
         dy, x, dt, a = _side_by_side(dy), _side_by_side(x), _side_by_side(dt), a.contiguous()
         z = None if z is None else _side_by_side(z)
         skip, bias = (None if t is None else t.contiguous() for t in (skip, bias))
-        settings, shape = _settings(skip, z, bias, softplus), (batch, channels, steps)
+        settings, shape = (*_settings(skip, z, bias, softplus), ("WANTED", wanted)), (batch, channels, steps)
         key = (*shape, states, x.dtype, dt.dtype, b.dtype, *(v for _, v in settings), b.stride(2) == 1)
-        given: tuple[Any, ...] = (dy, x, dt, a, b, c, skip, z, bias, *made, *sums)
-        chosen = backward_tuner.pick(key, lambda: space(shape, states, settings, False), launch_backward, *given)
-        launch_backward(chosen, *given)
-    dx, ddt, dz = made
-    da, db, dc, dskip, dbias = sums
-    results = [
-        dx.to(x.dtype),
-        ddt.to(dt.dtype),
-        da.t().contiguous(),
-        *(g.transpose(1, 2).to(b.dtype) for g in (db, dc)),
-    ]
-    return (*results, *(g for g, given in ((dskip, skip), (dz.to(x.dtype), z), (dbias, bias)) if given is not None))
+        own: tuple[Any, ...] = (dy, x, dt, a, b, c, skip, z, bias, *made)
+        chosen = backward_tuner.pick(key, lambda: space(shape, states, settings, False), launch_backward, *own)
+        launch_backward(chosen, *own)
+    dx, ddt, dz, da, db, dc, dskip, dbias = made
+    da = None if da is None else da.t().contiguous()
+    db, dc = (None if g is None else g.transpose(1, 2) for g in (db, dc))
+    results = (dx, ddt, da, db, dc, dskip, dz, dbias)
+    return tuple(
+        None if g is None else g.to(t.dtype) for g, t in zip(results, given, strict=True) if t is not None
+    )  # fmt: skip
 
 
 # ---- cases
@@ -531,30 +649,20 @@ def builds(forward: bool) -> tuple[Build, ...]:
     if forward:
         pointers = dict.fromkeys(("x_ptr", "d_ptr", "b_ptr", "c_ptr", "z_ptr", "y_ptr"), "*bf16")
         pointers |= dict.fromkeys(("a_ptr", "k_ptr", "o_ptr", "f_ptr", "s_ptr", "p_ptr"), "*fp32")
-        order = (
-            "x_ptr",
-            "d_ptr",
-            "a_ptr",
-            "b_ptr",
-            "c_ptr",
-            "k_ptr",
-            "z_ptr",
-            "o_ptr",
-            "y_ptr",
-            "f_ptr",
-            "s_ptr",
-            "p_ptr",
-        )
+        order = ("x_ptr", "d_ptr", "a_ptr", "b_ptr", "c_ptr", "k_ptr", "z_ptr", "o_ptr", "y_ptr", "f_ptr", "s_ptr",
+                 "p_ptr")  # fmt: skip
         sizes = ("channels", "steps", "span", *STRIDES)
         few = [v for v in space((1, 2048, 8192), 16, (*settings, ("FINAL", True)), True) if v["CHUNKS"] > 1][:1]
         chosen = [*space(LONG, 16, (*settings, ("FINAL", False)), True)[:1], *few]
     else:
         order = ("g_ptr", "x_ptr", "d_ptr", "a_ptr", "b_ptr", "c_ptr", "k_ptr", "z_ptr", "o_ptr", "dx_ptr", "dd_ptr",
-                 "dz_ptr", "da_ptr", "db_ptr", "dc_ptr", "dk_ptr", "do_ptr", "h_ptr")  # fmt: skip
+                 "dz_ptr", "da_ptr", "db_ptr", "dc_ptr", "dk_ptr", "do_ptr", "h_ptr", "s_ptr", "r_ptr",
+                 "p_ptr")  # fmt: skip
         narrow = ("g_ptr", "x_ptr", "d_ptr", "b_ptr", "c_ptr", "z_ptr", "dx_ptr", "dd_ptr", "dz_ptr")
         pointers = {p: "*bf16" if p in narrow else "*fp32" for p in order}
-        sizes = ("channels", "steps", "g_b", "g_t", *STRIDES)
-        chosen = space(LONG, 16, settings, False)[:2]
+        sizes, more = ("channels", "steps", "span", "g_b", "g_t", *STRIDES), (*settings, ("WANTED", ALL))
+        few = [v for v in space((1, 2048, 8192), 16, more, False) if v["CHUNKS"] > 1][:1]
+        chosen = [*space(LONG, 16, more, False)[:2], *few, *space(LONG, 256, more, False)[-1:]]
     signature = {p: pointers[p] for p in order} | dict.fromkeys(sizes, "i32")
     return tuple(Build(v, signature, tuple(s for s in sizes if s not in ("b_n", "c_n"))) for v in chosen)
 
@@ -568,7 +676,7 @@ OPERATIONS = (
     ),
     Operation(
         name="selective_scan_backward", run=selective_scan_backward, reference=backward_reference,
-        inputs=backward_inputs, cost=lambda c: cost(5 if c.get("plain") else 7, c), checks=CHECKS, cases=CASES[:2],
+        inputs=backward_inputs, cost=lambda c: cost(5 if c.get("plain") else 7, c), checks=CHECKS, cases=CASES,
         builds=builds(False), fixed=("n",), conditioned=conditioned,
     ),
 )  # fmt: skip

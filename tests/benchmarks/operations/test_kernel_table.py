@@ -43,6 +43,15 @@ def test_eager_alone_is_no_peer() -> None:
     assert lost_rows(rows) == [rows[1]]
 
 
+def test_a_reference_that_nobody_would_run_is_no_peer() -> None:
+    alone = Row("selective_scan", "case", "", "", {"triton": 1.0, "eager": 90.0, "compile": 60.0}, 1.0, True)
+    beside = Row("selective_scan", "case", "", "", {"triton": 1.0, "compile": 60.0, "mamba_ssm": 2.0}, 1.0, True)
+    assert alone.fastest is None
+    assert beside.fastest == ("mamba_ssm", 2.0)
+    assert memory_bound_geomean([alone, beside]) == pytest.approx(0.5)
+    assert counts([alone]) == {}
+
+
 def test_a_row_without_a_library_s_call_is_not_won_against_one() -> None:
     rows = [row(1.0, eager=9.0, compile=9.0), row(1.0, eager=9.0, compile=9.0, liger=0.5)]
     assert counts(rows)[FASTEST] == {"won": 0, "tied": 0, "lost": 1}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kernels.agreement import CODES, FLOOR, fault_in_steps, unchanged, unchanged
+from kernels.agreement import CODES, FLOOR, fault_in_steps, unchanged
 from kernels.measure.candidate.reference import reference
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program

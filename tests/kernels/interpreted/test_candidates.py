@@ -216,6 +216,13 @@ def test_plain_and_causal_attention_are_no_band() -> None:
     assert "triton:banded_attention" not in available(REGIONS["attention with a bias"])
 
 
+def test_values_wider_than_keys_that_lie_as_the_product_takes_them_have_no_kernel() -> None:
+    text = "q: f32[1, 2, 20, 16]\nk: f32[1, 2, 16, 20]\nv: f32[1, 2, 20, {}]\n"
+    text += "s = torch.tanh(q @ k * 0.25 / 5.0) * 5.0\nreturn torch.softmax(s, -1) @ v\n"
+    assert "triton:banded_attention" in available(text.format(16))
+    assert "triton:banded_attention" not in available(text.format(32))
+
+
 def test_a_gradient_with_a_mask_that_is_a_tensor_has_no_kernel() -> None:
     text = TRAINED_HEADS + "m: f32[40, 40]\ny = F.scaled_dot_product_attention(q, k, v, attn_mask=m)\nreturn y\n"
     assert "triton:flash_attention" not in available(text)

@@ -10,11 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from kernels.ops import trained
+from kernels.ops.attention import attention_backward
 from kernels.ops.attention.flash_attention import reference as attention
 from kernels.ops.elementwise.rope import reference as turned
 from kernels.ops.matmul.grouped_gemm import reference as routed
 from kernels.ops.matmul.linear_cross_entropy import wanted_gradients
 from kernels.ops.pool.pool import Window
+from kernels.ops.scan import causal_conv1d
 from kernels.ops.scan.causal_conv1d import reference as convolution
 from kernels.ops.scan.linear_recurrence import reference as recurrence
 from kernels.ops.scatter import embedding_bag
@@ -151,6 +153,53 @@ def test_without_gradients_nothing_is_kept(name: str) -> None:
     assert all(r.grad_fn is None for r in outputs(ours(*given)))
     with torch.no_grad():
         assert all(not r.requires_grad for r in outputs(ours(*(x.clone().requires_grad_() for x in given))))
+
+
+FROZEN = ("flash_attention", "causal_conv1d", "causal_conv1d between states")
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_gradient_that_alone_is_wanted_is_torchs(name: str) -> None:
+    ours, theirs, given = CASES[name]
+    _, slopes = run(theirs, given)
+    for i in range(len(given)):
+        leaves = [x.clone().requires_grad_(n == i) for n, x in enumerate(given)]
+        results = outputs(ours(*leaves))
+        torch.autograd.backward(results, [normal(*r.shape, seed=20 + n) for n, r in enumerate(results)])
+        assert [x.grad is not None for x in leaves] == [n == i for n in range(len(given))]
+        torch.testing.assert_close(leaves[i].grad, slopes[i], rtol=1e-4, atol=1e-5)
+
+
+def test_no_kernel_runs_for_a_gradient_that_nobody_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = HEADS
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("a gradient that nobody asked for")
+
+    monkeypatch.setattr(attention_backward, "launch_keys", never)
+    leaf = q.clone().requires_grad_()
+    trained.flash_attention(leaf, k, v).sum().backward()
+    assert leaf.grad is not None
+    monkeypatch.undo()
+    monkeypatch.setattr(attention_backward, "launch_queries", never)
+    leaf = v.clone().requires_grad_()
+    trained.flash_attention(q, k, leaf).sum().backward()
+    assert leaf.grad is not None
+
+
+def test_sums_of_filters_that_are_frozen_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    launch = causal_conv1d.launch_backward
+
+    def watched(*given: Any) -> None:
+        made.append(given[-1] is not None)
+        launch(*given)
+
+    monkeypatch.setattr(causal_conv1d, "launch_backward", watched)
+    x, w = normal(2, 5, 20, seed=10), normal(5, 4, seed=11)
+    trained.causal_conv1d(x.clone().requires_grad_(), w).sum().backward()
+    trained.causal_conv1d(x, w.clone().requires_grad_()).sum().backward()
+    assert made == [False, True]
 
 
 def test_rope_refuses_a_gradient_that_it_does_not_have() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from kernels.agreement import disagreement
 from kernels.ops.attention.flash_attention import reference as attention
-from kernels.ops.attention.paged_decode import OPERATIONS, inputs, launch, paged_decode, space
+from kernels.ops.attention.paged_decode import OPERATIONS, inputs, launch, paged_decode, space, tuner
 from kernels.spec import Maker, case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -39,6 +39,21 @@ def test_a_sequence_reads_its_own_pages_and_nothing_behind_its_length() -> None:
     o = paged_decode(q, k, v, table, lengths)
     assert isinstance(o, torch.Tensor)
     assert torch.isfinite(o).all()
+
+
+def test_tuning_copies_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches fill a GPU: a copy has no room beside them."""
+    arguments = inputs(case("f32", b=2, kv=1, h=2, t=40, d=16, page=16), Maker())
+    pick, seen = tuner.pick, []
+
+    def watched(*given: Any, uncopied: Any = ()) -> Any:
+        seen.append({id(x) for x in uncopied})
+        return pick(*given, uncopied=uncopied)
+
+    monkeypatch.setattr(tuner, "pick", watched)
+    paged_decode(*arguments)
+    assert len(seen) == 1
+    assert {id(x) for x in arguments[:5]} <= seen[0]
 
 
 def test_it_is_the_last_row_of_causal_attention() -> None:

@@ -36,11 +36,17 @@ def test_every_variant_agrees_forward_and_backward(last: bool) -> None:
         launch(variant, x, w, bias, initial, y, end)
         assert disagreement(FORWARD, (y, end), arguments) == "", str(variant)
     arguments = dy, x, w, bias, _, initial, dfinal = backward_inputs(c, Maker())
-    for variant in space((2, 5, 70), last, SETTINGS, False):
+    for variant in space((2, 5, 70), last, (*SETTINGS, ("ALONG", True), ("SUMS", True)), False):
         dx, dinitial, sums = torch.full_like(x, torch.nan), torch.full_like(initial, torch.nan), torch.empty((5, 5))
         launch_backward(variant, dy, x, w, bias, initial, dfinal, dx, dinitial, sums)
         made = (dx, sums[:4].t(), sums[4], dinitial)
         assert disagreement(BACKWARD, made, arguments) == "", str(variant)
+
+
+def test_the_backward_is_offered_long_tiles_whose_sums_are_few_bytes() -> None:
+    for last in (True, False):
+        variants = space((8, 4096, 4096), last, (*SETTINGS, ("ALONG", True), ("SUMS", True)), False)
+        assert max(v["STEPS"] * v["SEGMENTS"] for v in variants) >= 128
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5, 19])

@@ -22,7 +22,7 @@ def test_every_variant_agrees(dk: int, dv: int) -> None:
     arguments = q, k, v, g, _, initial, _ = inputs(
         case("f16", b=1, h=2, t=140, dk=dk, dv=dv, state=True, final=True), Maker()
     )
-    for variant in (*space(dk, dv, 140, 2), *space(dk, dv, 140, 4)):
+    for variant in (*space(dk, dv, 140, torch.float16), *space(dk, dv, 140, torch.float32)):
         o, end = torch.full_like(v, torch.nan), torch.full_like(initial, torch.nan)
         launch(variant, q, k, v, g, initial, o, end, dk**-0.5)
         assert disagreement(GATED, (o, end), arguments) == "", str(variant)
@@ -53,6 +53,14 @@ def test_a_head_that_forgets_at_once_sees_its_own_step_alone() -> None:
     q, k, v, g, *_ = inputs(case("f32", b=1, h=1, t=70, dk=16, dv=16), Maker())
     o = gated_linear_attention(q, k, v, torch.full_like(g, -1e4), 1.0)
     torch.testing.assert_close(o, (q * k).sum(-1, keepdim=True) * v, rtol=1e-5, atol=1e-6)
+
+
+def test_a_head_that_never_forgets_outgrows_f16_and_not_its_states() -> None:
+    """200 steps of 20 * 20 are beyond what f16 holds."""
+    k = torch.full((1, 1, 200, 16), 20.0, dtype=torch.float16)
+    o, end = gated_linear_attention(torch.full_like(k, 1e-3), k, k, torch.zeros((1, 1, 200)), final=True)
+    assert o[0, 0, -1].tolist() == pytest.approx([320.0] * 16, rel=2e-3)
+    assert end.unique().tolist() == [80000.0]
 
 
 def test_no_step_leaves_the_state_as_it_is() -> None:

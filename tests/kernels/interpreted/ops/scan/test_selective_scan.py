@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from kernels.agreement import disagreement
 from kernels.ops import trained
 from kernels.ops.scan.selective_scan import (
+    ALL,
     OPERATIONS,
     backward_inputs,
     inputs,
@@ -21,8 +22,8 @@ from kernels.ops.scan.selective_scan import (
     selective_scan_backward,
     space,
 )
-from kernels.spec import Maker, case
-from kernels.tuning import Variant
+from kernels.spec import Maker, case, exact
+from kernels.tuning import Limits, Variant, misfit
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -42,6 +43,7 @@ def loop(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, z
 
 
 def chunked(variant: Variant, chunks: int) -> Variant:
+    """A variant of either direction with this many chunks."""
     changed = {"CHUNKS": chunks, "PHASE": 2 if chunks > 1 else 0}
     return Variant(variant.kernel, tuple((n, changed.get(n, v)) for n, v in variant.constants), variant.warps)
 
@@ -60,21 +62,61 @@ def test_every_variant_agrees_whole_and_in_chunks(chunks: int) -> None:
 def test_few_channels_of_a_long_sequence_are_offered_in_chunks() -> None:
     settings = (*SETTINGS, ("FINAL", False))
     assert max(v["CHUNKS"] for v in space((1, 64, 8192), 16, settings, True)) > 8
+    assert max(v["CHUNKS"] for v in space((1, 4096, 8192), 16, (*SETTINGS, ("WANTED", ALL)), False)) >= 8
     assert {v["CHUNKS"] for v in space((64, 4096, 2048), 16, settings, True)} == {1}
     assert {v["CHUNKS"] for v in space((1, 64, 20), 16, settings, True)} == {1}
 
 
-def test_every_variant_of_the_backward_agrees() -> None:
+@pytest.mark.parametrize("chunks", [1, 8])
+def test_every_variant_of_the_backward_agrees(chunks: int) -> None:
     arguments = dy, x, dt, a, b, c, skip, z, bias, _ = backward_inputs(
         case("f32", b=2, c=35, t=41, n=3, last=True), Maker()
     )
-    for variant in space((2, 35, 41), 3, SETTINGS, False):
+    for variant in space((2, 35, 41), 3, (*SETTINGS, ("WANTED", ALL)), False):
         dx, ddt, dz = (torch.full_like(x, torch.nan) for _ in range(3))
         da, db, dc = torch.empty((3, 35)), torch.empty((2, 41, 3)), torch.empty((2, 41, 3))
         dskip, dbias = torch.empty(35), torch.empty(35)
-        launch_backward(variant, dy, x, dt, a, b, c, skip, z, bias, dx, ddt, dz, da, db, dc, dskip, dbias)
+        launch_backward(
+            chunked(variant, chunks), dy, x, dt, a, b, c, skip, z, bias, dx, ddt, dz, da, db, dc, dskip, dbias
+        )
         made = (dx, ddt, da.t(), db.transpose(1, 2), dc.transpose(1, 2), dskip, dz, dbias)
         assert disagreement(BACKWARD, made, arguments) == "", str(variant)
+
+
+@pytest.mark.parametrize("states", [1, 16, 17, 64, 100, 128, 256])
+def test_registers_of_a_thread_have_room_for_its_share_of_any_states(states: int) -> None:
+    for settings, forward in (((*SETTINGS, ("FINAL", True)), True), ((*SETTINGS, ("WANTED", ALL)), False)):
+        for shape in ((8, 2048, 2048), (1, 64, 8192)):
+            variants = space(shape, states, settings, forward)
+            assert all(not misfit(v, Limits()) for v in variants)
+            assert all(v["BLOCK"] * v["NP"] >= v.warps * 32 for v in variants)
+
+
+def test_many_states_are_shared_and_agree() -> None:
+    given = inputs(case("f32", b=1, c=5, t=9, n=200, final=True), Maker())
+    up = backward_inputs(case("f32", b=1, c=5, t=9, n=200), Maker())
+    for made, wanted in (
+        (selective_scan(*given), FORWARD.reference(*exact(given))),
+        (selective_scan_backward(*up), BACKWARD.reference(*exact(up))),
+    ):
+        for one, other in zip(made, wanted, strict=True):
+            torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_b_and_c_have_their_own_dtypes() -> None:
+    arguments = list(backward_inputs(case("f32", b=1, c=5, t=9, n=4), Maker()))
+    arguments[4], arguments[5] = arguments[4].bfloat16(), arguments[5].half()
+    made = selective_scan_backward(*arguments)
+    assert [g.dtype for g in made[3:5] if g is not None] == [torch.bfloat16, torch.float16]
+    assert disagreement(BACKWARD, made, arguments) == ""
+
+
+@pytest.mark.parametrize("wanted", range(8))
+def test_a_gradient_that_alone_is_wanted_is_the_one_of_all(wanted: int) -> None:
+    arguments = backward_inputs(case("f32", b=2, c=5, t=21, n=4), Maker())
+    every, one = selective_scan_backward(*arguments), selective_scan_backward(*arguments, 1 << wanted)
+    assert [g is not None for g in one] == [i == wanted for i in range(8)]
+    torch.testing.assert_close(one[wanted], every[wanted], rtol=0, atol=0)
 
 
 def test_results_and_gradients_are_those_of_the_loop() -> None:
