@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.advice.beyond_triton import named
@@ -259,11 +259,19 @@ def compile_call(facts: RegionFacts, mode: str) -> str:
     return f"{name} = torch.compile({', '.join([name, *options])})"
 
 
+def _to_be_written(what: str, untried: Sequence[str]) -> str:
+    """The note of a kernel that nobody measured. untried: this project's own for the region, which no GPU has run."""
+    if not untried:
+        return f"{what}, to be written"
+    return f"{what}: this project has {', '.join(untried)}, not measured yet; a validation runs it"
+
+
 def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     if not facts.shapes:
         alternative = Alternative("triton", "triton:custom", None, _lines(facts), "", True, "", "custom")
         return [Option(alternative)]
-    known = [kernel for kernel in facts.kernels if predict.is_measured(kernel.candidate)]
+    known = [kernel for kernel in facts.kernels if predict.is_measured(kernel.candidate, facts.requires_grad)]
+    untried = [kernel.candidate for kernel in facts.kernels if kernel not in known]
     kernels = [_own(facts, kernel, device, rates) for kernel in known]
     fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
     if (fused or facts.taken.operations) and not facts.not_generated:
@@ -283,13 +291,13 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     if facts.requires_grad:
         if not kernels:
             predicted = predict.triton(facts, device, True, rates)
-            note = "forward and backward, to be written"
+            note = _to_be_written("forward and backward", untried)
             kernels.append(_write_option(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
     elif (several or unrolled or not kernels) and not facts.taken.whole and one_kernel(facts, device):
         predicted = predict.triton(facts, device, True, rates)
         kernels.append(
             _write_option(
-                predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written"
+                predicted, "triton:custom", "custom", _lines(facts), _to_be_written("one kernel for all of it", untried)
             )
         )
     elif fused and facts.not_generated:

@@ -16,6 +16,8 @@ from app.atlas.price import CALL_US
 from app.atlas.shipped import basis_of
 from app.estimate.call_time import (
     FLEX,
+    ONE_PASS,
+    OWN_BACKWARD,
     SDPA,
     STRIDED,
     WITH_CAP,
@@ -209,11 +211,13 @@ def _bytes_written_with(cost: Cost, part: frozenset[str] | None) -> int:
     return sum(o.bytes_written for o in launched if o.name not in part) + sum(inside[-1:])
 
 
-def is_measured(candidate: str) -> bool:
-    """Whether the tables that are shipped have this project's own kernel, over any axis.
+def is_measured(candidate: str, trained: bool = False) -> bool:
+    """Whether the tables that are shipped have this project's own kernel, over any axis; trained: its backward too.
 
     One that no GPU has measured is tried by a validation like the others, and not advised: its time would be a guess.
     """
+    if trained and not is_measured(ONE_PASS.get(candidate, candidate + OWN_BACKWARD)):
+        return False
     return any(name == candidate or name.startswith(f"{candidate} ") for name in (*FITTED.rows, *FITTED.flops))
 
 

@@ -282,6 +282,10 @@ POINTED = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 STRIDES = {x: tuple(f"{x}_{axis}" for axis in ("batch", "head", "row")) for x in "qkvgo"}
 
 
+NO_TF32 = "input_precision must be one of ('ieee', 'bf16x3', 'bf16x6'). Got tf32"
+"""What Triton says of f16's product with states in f32 for gfx950."""
+
+
 def build_of(v: Variant, states: bool, dtype: str) -> Build:
     """One of a variant's two kernels as it is compiled offline."""
     sizes, own = ("heads", "steps"), f"*{POINTED[TORCH_DTYPES[dtype]]}"
@@ -300,6 +304,8 @@ def build_of(v: Variant, states: bool, dtype: str) -> Build:
         target: f"its tiles are larger than {room} KiB of shared memory"
         for target, room in SHARED_KIB.items() if v.shared_bytes > room * 1024
     }  # fmt: skip
+    if not states and held != own:
+        refused["gfx950"] = NO_TF32
     one = Variant(kernel, constants, v.warps, v.stages)
     return Build(one, signature | dict.fromkeys(strides, "i32"), ("steps", *strides[:-1]), refused)
 

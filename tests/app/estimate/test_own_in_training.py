@@ -124,3 +124,18 @@ def test_a_kernel_that_no_gpu_has_measured_is_no_advice() -> None:
     unknown = replace(facts, kernels=tuple(replace(k, candidate="triton:of_tomorrow") for k in facts.kernels))
     assert "triton:rms_norm" in {o.candidate for o in advise(facts, Workload(), h200()).alternatives}
     assert "triton:of_tomorrow" not in {o.candidate for o in advise(unknown, Workload(), h200()).alternatives}
+
+
+def test_a_kernel_whose_backward_no_gpu_has_measured_is_none_for_training() -> None:
+    assert predict.is_measured("triton:flash_attention")
+    assert not predict.is_measured("triton:flash_attention", trained=True)
+    assert predict.is_measured("triton:rms_norm", trained=True)
+    assert predict.is_measured("triton:cross_entropy", trained=True), "one pass makes the gradient too"
+
+
+def test_a_kernel_to_be_written_names_the_one_that_is_there_unmeasured() -> None:
+    facts = facts_of("x: bf16[16, 4096]\nw: i8[4096, 4096]\ns: bf16[4096]\nreturn F.linear(x, w.to(bf16)) * s\n")
+    advice = advise(facts, Workload(share_of_step=0.5), h200())
+    (custom,) = (a for a in advice.alternatives if a.candidate == "triton:custom")
+    assert "triton:weight_only_gemm" in custom.note
+    assert "to be written" not in custom.note
