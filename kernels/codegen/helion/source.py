@@ -57,6 +57,7 @@ class _Writer:
         self.graph, self.form = graph, form
         self.names = node_names(graph)
         self.said: dict[torch.fx.Node, str] = {}
+        self.factors = ("", "")  # what the product's two are called, laid out as they are multiplied
         self.host: list[str] = []
         self.body: list[str] = []
         self.loaded: dict[torch.fx.Node, str] = {}
@@ -149,19 +150,20 @@ class _Writer:
         form = self.form
         if form.product is not None:
             a, b = forms.operands(form.product)
-            self.host.append(f"m, k = {self.said[a]}.size()")
-            if not self.said[b].isidentifier():
-                named = self._free("b")
-                self.host.append(f"{named} = {self.said[b]}")
-                self.said[b] = named
-            self.host.append(f"n = {self.said[b]}.size(1)")
-            if not self.said[a].isidentifier():
-                named = self._free("a")
-                self.host.insert(0, f"{named} = {self.said[a]}")
-                self.host[1] = f"m, k = {named}.size()"
-                self.said[a] = named
+            left, right = (self._factor(node, name) for node, name in ((a, "a"), (b, "b")))
+            self.host += [f"m, k = {left}.size()", f"n = {right}.size(1)"]
+            self.factors = left, right
             return
         self.host.append(f"n = {form.rows * form.columns}" if form.flat else f"m, n = {form.rows}, {form.columns}")
+
+    def _factor(self, node: torch.fx.Node, name: str) -> str:
+        """What it is called: a view of an input is written once, under a name."""
+        said = self.said[node]
+        if said.isidentifier():
+            return said
+        named = self._free(name)
+        self.host.append(f"{named} = {said}")
+        return named
 
     def _laid_out(self, node: torch.fx.Node, role: str) -> None:
         """As a matrix, a vector, or a vector of one number: nothing where the tensor is that already."""
@@ -195,9 +197,8 @@ class _Writer:
         return ["for tile_m, tile_n in hl.tile([m, n]):", *_indented(self._accumulation(), 1)]
 
     def _accumulation(self) -> list[str]:
-        assert self.form.product is not None
-        a, b = forms.operands(self.form.product)
-        step = f"acc = hl.dot({self.said[a]}[tile_m, tile_k], {self.said[b]}[tile_k, tile_n], acc=acc)"
+        a, b = self.factors
+        step = f"acc = hl.dot({a}[tile_m, tile_k], {b}[tile_k, tile_n], acc=acc)"
         return ["acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)", "for tile_k in hl.tile(k):", f"    {step}"]
 
     def _result(self, place: int) -> str:

@@ -31,4 +31,7 @@ REGIONS: Mapping[str, str] = {
     "lerp2": "x: f32[64, 96]\ny: f32[64, 96]\ng = torch.sigmoid(x)\nreturn g * x + (1 - g) * y, g\n",
     "std": "x: f32[64, 96]\nreturn (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()\n",
     "f32mm": "x: f32[64, 96]\nw: f32[96, 48]\nreturn torch.sigmoid(x @ w) * 2\n",
+    "factor twice": "a: bf16[64, 64]\nreturn a @ a + a\n",
+    "factor added": "x: bf16[64, 48]\nw: bf16[48, 48]\nreturn x + F.relu(x @ w)\n",
+    "factor as bias": "x: f32[64, 64]\nw: f32[64, 64]\nreturn F.relu(torch.addmm(w, x, w.t()))\n",
 }

@@ -57,6 +57,10 @@ def test_the_source_is_python_and_shorter_than_the_triton_kernel(name: str) -> N
      ("x: bf16[4, 8, 96]\ns: bf16[4, 1, 96]\nreturn x * s\n", "among 32 rows of 96"),
      ("x: bf16[64, 96]\nreturn gelu(x).t() * 2\n", "transposed intermediate"),
      ("x: f32[64, 64]\nreturn x.sum(-1) + x\n", "without a dimension of its own"),
+     ("x: bf16[64, 96]\nw: i8[96, 48]\ns: bf16[48]\nreturn (x @ w.to(bf16)) * s\n", "computed in the region"),
+     ("x: bf16[64, 96]\nw: bf16[96, 48]\nreturn F.relu(x * 2) @ w\n", "computed in the region"),
+     ("x: f32[64, 96]\nw: f32[96, 48]\nreturn x.to(bf16) @ w.to(bf16)\n", "computed in the region"),
+     ("x: f64[64, 96]\nw: f64[96, 48]\nreturn x @ w\n", "a product of torch.float64"),
      ("x: i64[64].below(9)\nw: bf16[9, 96]\nreturn w[x] * 2\n", "index is not in")],
 )  # fmt: skip
 def test_what_has_no_such_source_is_refused_with_the_reason(text: str, why: str) -> None:
