@@ -28,7 +28,7 @@ PRODUCTS = frozenset({"mm", "addmm"})
 MULTIPLIED = frozenset({torch.float16, torch.bfloat16, torch.float32})
 """What a product takes: it adds up in f32, which holds neither f64 nor whole numbers."""
 NORMS = frozenset({"native_layer_norm", "_fused_rms_norm", "rms_norm"})
-SOFTMAX = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
+SOFTMAX = frozenset({"_softmax", "_log_softmax"})
 VARIANCES = frozenset({"var", "var_mean"})
 CHAIN, ROWS, PRODUCT = "chain", "rows", "product"
 
