@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from kernels.measure.model import CandidateResult
 
 HELION, TRITON = "helion:generated", "triton:generated"
+WRITE_IT = "write it in Helion: "
+"""What the note of a measurement begins with."""
 SHARE_OF_LINES = 1 / 3
 """Of generated Triton's lines of code, up to which a source that tunes for a minute is worth naming."""
 
@@ -27,8 +29,9 @@ def predicted_note(helion_lines: int, triton_lines: int, installed: bool) -> str
 def measured_note(
     timed: Iterable[CandidateResult], helion_lines: int, triton_lines: int, tie_margin: float
 ) -> str:  # fmt: skip
-    """What a validation says that measured both: "" where Helion lost, or is not short enough.
+    """What a validation says that measured both: "" where Helion lost to Triton, or is not short enough.
 
+    Whether one of the two won at all is the caller's to ask.
     tie_margin: by how much times may differ and count as equal.
     """
     times = {c.name: c.time_us.median for c in timed if c.time_us is not None}
@@ -37,6 +40,4 @@ def measured_note(
     ratio = times[HELION] / times[TRITON]
     if ratio > 1 + tie_margin:
         return ""
-    return (
-        f"write it in Helion: {helion_lines} lines instead of {triton_lines} of Triton, and {ratio:.2f} times the time"
-    )
+    return f"{WRITE_IT}{helion_lines} lines instead of {triton_lines} of Triton, and {ratio:.2f} times the time"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch.fx
+
 from kernels.codegen.index import Unsupported
 
 BINARY: Mapping[str, str] = {
@@ -31,7 +33,9 @@ def number(value: Any) -> str:
 
 
 def atom(text: str) -> str:
-    """In parentheses where it is an infix expression that another operator stands next to."""
+    """In parentheses where an operator or a method call next to it would take a part of it: x + y, -x, ~x."""
+    if text[0] in "-~" and not text[1].isdigit():
+        return f"({text})"
     depth = 0
     for character in text:
         depth += (character in "([") - (character in ")]")
@@ -71,10 +75,28 @@ def _activation(name: str) -> Callable[[list[str], Mapping[str, Any]], str]:
     return made
 
 
+def _softplus(said: list[str], values: Mapping[str, Any]) -> str:
+    usual = {"beta": 1, "threshold": 20}
+    more = "".join(f", {key}={number(values[key])}" for key, value in usual.items() if values.get(key, value) != value)
+    return f"F.softplus({said[0]}{more})"
+
+
 def _clamp(said: list[str], values: Mapping[str, Any]) -> str:
-    low, high = values.get("min"), values.get("max")
-    bounds = [f"{key}={number(v)}" for key, v in (("min", low), ("max", high)) if v is not None]
-    return f"torch.clamp({', '.join([said[0], *bounds])})"
+    """Bounds that are numbers by torch.clamp; tensors, which are among the operands, by a maximum and a minimum."""
+    text, tensors, numbers = said[0], iter(said[1:]), []
+    for key, call in (("min", "maximum"), ("max", "minimum")):
+        bound = values.get(key)
+        if isinstance(bound, torch.fx.Node):
+            text = f"torch.{call}({text}, {next(tensors)})"
+        elif bound is not None:
+            numbers.append(f"{key}={number(bound)}")
+    return f"torch.clamp({', '.join([text, *numbers])})" if numbers else text
+
+
+def _rsub(said: list[str], values: Mapping[str, Any]) -> str:
+    if values.get("alpha", 1) != 1:
+        raise Unsupported("rsub with a factor")
+    return f"{atom(said[1])} - {atom(said[0])}"
 
 
 def _leaky(said: list[str], values: Mapping[str, Any]) -> str:
@@ -83,12 +105,13 @@ def _leaky(said: list[str], values: Mapping[str, Any]) -> str:
 
 _WRITERS: Mapping[str, Callable[[list[str], Mapping[str, Any]], str]] = {
     **{name: _activation(name) for name in ACTIVATIONS},
-    "rsub": lambda said, _: f"{atom(said[1])} - {atom(said[0])}",
+    "softplus": _softplus,
+    "rsub": _rsub,
     "where": lambda said, _: f"torch.where({', '.join(said)})",
     "masked_fill": lambda said, _: f"torch.where({said[1]}, {said[2]}, {said[0]})",
     "clamp": _clamp,
-    "clamp_min": lambda said, _: f"torch.clamp({said[0]}, min={said[1]})",
-    "clamp_max": lambda said, _: f"torch.clamp({said[0]}, max={said[1]})",
+    "clamp_min": _clamp,
+    "clamp_max": _clamp,
     "square": lambda said, _: f"{atom(said[0])} * {atom(said[0])}",
     "logical_not": lambda said, _: f"~{atom(said[0])}",
     "bitwise_not": lambda said, _: f"~{atom(said[0])}",

@@ -25,8 +25,10 @@ FULL, KEPT, ROW, COLUMN, ONE = "full", "kept", "row", "column", "one"
 
 VIEWS = frozenset("view _unsafe_view reshape unsqueeze squeeze expand t transpose permute alias detach clone".split())
 PRODUCTS = frozenset({"mm", "addmm"})
+MULTIPLIED = frozenset({torch.float16, torch.bfloat16, torch.float32})
+"""What a product takes: it adds up in f32, which holds neither f64 nor whole numbers."""
 NORMS = frozenset({"native_layer_norm", "_fused_rms_norm", "rms_norm"})
-SOFTMAX = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
+SOFTMAX = frozenset({"_softmax", "_log_softmax"})
 VARIANCES = frozenset({"var", "var_mean"})
 CHAIN, ROWS, PRODUCT = "chain", "rows", "product"
 
@@ -117,16 +119,34 @@ class _Roles:
 
     def settle(self) -> Mapping[torch.fx.Node, str]:
         """Every value's role that is read in the kernel."""
-        factors = set(operands(self.product)) if self.product is not None else set()
+        self._factors_are_given()
         for node in self.graph.module.graph.nodes:
             if node.op == "placeholder" or node in self.host:
-                if node not in factors and any(u not in self.host and u.op != "output" for u in node.users):
+                if self._is_read(node):
                     self.roles[node] = self._of_input(node)
                 if any(u.op == "output" for u in node.users):
                     raise Unsupported("an input that is returned")
             elif node.op == "call_function":
                 self.roles[node] = self._of_call(node)
         return self.roles
+
+    def _factors_are_given(self) -> None:
+        """Raises Unsupported for a product of what the kernel would compute first, or of what f32 does not hold."""
+        if self.product is None:
+            return
+        for factor in operands(self.product):
+            if factor.op != "placeholder" and factor not in self.host:
+                raise Unsupported("a product of something that is computed in the region")
+            if fake(factor).dtype not in MULTIPLIED:
+                raise Unsupported(f"a product of {fake(factor).dtype}")
+
+    def _is_read(self, node: torch.fx.Node) -> bool:
+        """Tile by tile in the kernel's own lines: as a factor alone it has no place among rows and columns."""
+        readers = [u for u in node.users if u not in self.host and u.op != "output"]
+        if self.product is None or node not in operands(self.product):
+            return bool(readers)
+        added = base(self.product) == "addmm" and bind(self.product)["self"] is node
+        return added or any(u is not self.product for u in readers)
 
     def _of_input(self, node: torch.fx.Node) -> str:
         value = fake(node)

@@ -15,12 +15,13 @@ from kernels.codegen.helion import forms
 from kernels.codegen.helion.expressions import REDUCTIONS, atom, number, pointwise
 from kernels.codegen.helion.forms import CHAIN, COLUMN, FULL, KEPT, NORMS, ONE, ROW, VARIANCES, Form, base, form_of
 from kernels.codegen.index import Unsupported
-from kernels.codegen.nodes import bind, dtype_of, fake
+from kernels.codegen.nodes import bind, computed, dtype_of, fake
 from kernels.codegen.pieces import node_names
 from profiler.region.graph.lowering import Graph
 
-SHORT = frozenset({"bf16", "f16", "f8e4m3", "f8e5m2"})
-FLOATS = SHORT | {"f32", "f64"}
+EIGHT_BITS = frozenset({"f8e4m3", "f8e5m2"})
+SHORT = EIGHT_BITS | {"bf16", "f16"}
+COMPARED = frozenset({"gt", "lt", "ge", "le", "eq", "ne"})
 KERNEL = "region"
 """What the function is called: what a profiler shows is `_helion_region`."""
 WIDTH = 110
@@ -57,10 +58,12 @@ class _Writer:
         self.graph, self.form = graph, form
         self.names = node_names(graph)
         self.said: dict[torch.fx.Node, str] = {}
+        self.factors = ("", "")  # what the product's two are called, laid out as they are multiplied
         self.host: list[str] = []
         self.body: list[str] = []
         self.loaded: dict[torch.fx.Node, str] = {}
         used = set(self.names.values())
+        self.results: list[str] = []
         self.taken = used | {"m", "n", "k", "tile", "tile_m", "tile_n", "tile_k", "acc", "torch", "F", "hl", "helion"}
 
     def written(self) -> HelionSource:
@@ -69,6 +72,10 @@ class _Writer:
             self.said[node] = self._free(self.names[node]) if self.names[node] in RESERVED else self.names[node]
         parameters = ", ".join(f"{self.said[n]}: torch.Tensor" for n in inputs)
         outputs = self._outputs()
+        given = {self.said[n] for n in inputs}
+        spare = (name for name in ("out", *(f"out_{i}" for i in range(1, 4000))) if name not in given)
+        self.results = [next(spare) for _ in outputs]
+        self.taken |= set(self.results)
         self._host_lines()
         loop = self._loop()
         stores = [self._operation(n) for n in self._needed(outputs)]
@@ -149,19 +156,20 @@ class _Writer:
         form = self.form
         if form.product is not None:
             a, b = forms.operands(form.product)
-            self.host.append(f"m, k = {self.said[a]}.size()")
-            if not self.said[b].isidentifier():
-                named = self._free("b")
-                self.host.append(f"{named} = {self.said[b]}")
-                self.said[b] = named
-            self.host.append(f"n = {self.said[b]}.size(1)")
-            if not self.said[a].isidentifier():
-                named = self._free("a")
-                self.host.insert(0, f"{named} = {self.said[a]}")
-                self.host[1] = f"m, k = {named}.size()"
-                self.said[a] = named
+            left, right = (self._factor(node, name) for node, name in ((a, "a"), (b, "b")))
+            self.host += [f"m, k = {left}.size()", f"n = {right}.size(1)"]
+            self.factors = left, right
             return
         self.host.append(f"n = {form.rows * form.columns}" if form.flat else f"m, n = {form.rows}, {form.columns}")
+
+    def _factor(self, node: torch.fx.Node, name: str) -> str:
+        """What it is called: a view of an input is written once, under a name."""
+        said = self.said[node]
+        if said.isidentifier():
+            return said
+        named = self._free(name)
+        self.host.append(f"{named} = {said}")
+        return named
 
     def _laid_out(self, node: torch.fx.Node, role: str) -> None:
         """As a matrix, a vector, or a vector of one number: nothing where the tensor is that already."""
@@ -185,7 +193,7 @@ class _Writer:
             size = "n" if form.flat else {FULL: "m, n", KEPT: "m, 1"}.get(role, "m")
             device = self.said[next(n for n in self.graph.module.graph.nodes if n.op == "placeholder")].split(".")[0]
             dtype = TORCH_DTYPES[dtype_of(fake(node))]
-            self.host.append(f"{self._result(place)} = torch.empty([{size}], dtype={dtype}, device={device}.device)")
+            self.host.append(f"{self.results[place]} = torch.empty([{size}], dtype={dtype}, device={device}.device)")
         if form.flat:
             return ["for tile in hl.tile(n):"]
         if form.kind == forms.ROWS:
@@ -195,13 +203,9 @@ class _Writer:
         return ["for tile_m, tile_n in hl.tile([m, n]):", *_indented(self._accumulation(), 1)]
 
     def _accumulation(self) -> list[str]:
-        assert self.form.product is not None
-        a, b = forms.operands(self.form.product)
-        step = f"acc = hl.dot({self.said[a]}[tile_m, tile_k], {self.said[b]}[tile_k, tile_n], acc=acc)"
+        a, b = self.factors
+        step = f"acc = hl.dot({a}[tile_m, tile_k], {b}[tile_k, tile_n], acc=acc)"
         return ["acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)", "for tile_k in hl.tile(k):", f"    {step}"]
-
-    def _result(self, place: int) -> str:
-        return "out" if place == 0 else f"out_{place}"
 
     # What stands inside of them.
 
@@ -268,21 +272,30 @@ class _Writer:
             x = self._value(node.all_input_nodes[0])
             return f"torch.softmax({x}, dim=-1)" if name != "_log_softmax" else self._log_softmax(node, x)
         if name in REDUCTIONS:
+            wide = arguments.get("dtype")
+            if wide == torch.float64 or (wide is not None and not fake(node.all_input_nodes[0]).is_floating_point()):
+                raise Unsupported(f"{name} in {wide} of another dtype")
             keep = ", keepdim=True" if arguments.get("keepdim") else ""
             return f"torch.{REDUCTIONS[name]}({self._value(node.all_input_nodes[0])}, dim=-1{keep})"
         if name == "_to_copy":
             return self._cast(node)
-        said = [self._value(v) for k, v in arguments.items() if _is_operand(k, v)]
+        given = [v for k, v in arguments.items() if _is_operand(k, v)]
+        kinds = [dtype_of(fake(v)) for v in given if isinstance(v, torch.fx.Node)]
+        if name.startswith("logical_") and set(kinds) != {"bool"}:
+            raise Unsupported(f"{name} of numbers")
+        said = [_compared(self._value(v), v, kinds) if name in COMPARED else self._value(v) for v in given]
         return pointwise(name, said, arguments)
 
     def _cast(self, node: torch.fx.Node) -> str:
-        """Between floating types none: what is computed is f32, and rounded where it is stored."""
+        """A cast to fewer bits rounds, except where a store rounds anyway; what is computed on stays f32."""
         source = node.all_input_nodes[0]
         before, after = dtype_of(fake(source)), dtype_of(fake(node))
         value = self._value(source)
-        if before in FLOATS and after in FLOATS and "f64" not in (before, after):
+        if after not in SHORT:
+            return value if computed(before) == after else f"{atom(value)}.to({TORCH_DTYPES[after]})"
+        if before == after or (before in EIGHT_BITS and after not in EIGHT_BITS) or _is_stored_alone(node):
             return value
-        return f"{atom(value)}.to({'torch.float32' if after in SHORT else TORCH_DTYPES[after]})"
+        return f"{atom(value)}.to({TORCH_DTYPES[after]}).to(torch.float32)"
 
     def _log_softmax(self, node: torch.fx.Node, x: str) -> str:
         shifted = self._named(node, f"{x} - torch.amax({x}, dim=-1, keepdim=True)")
@@ -372,19 +385,31 @@ class _Writer:
             raise Unsupported("one number a row, of tiles that hold a part of it")
         dtype = dtype_of(fake(node))
         cast = f".to({TORCH_DTYPES[dtype]})" if dtype in SHORT else ""
-        self.body.append(f"{self._result(place)}[{index}] = {atom(value) if cast else value}{cast}")
-        shape, name = tuple(fake(node).shape), self._result(place)
+        self.body.append(f"{self.results[place]}[{index}] = {atom(value) if cast else value}{cast}")
+        shape, name = tuple(fake(node).shape), self.results[place]
         laid = {FULL: (form.rows, form.columns), KEPT: (form.rows, 1)}.get(role, (form.rows,))
         laid = (form.rows * form.columns,) if form.flat else laid
         return name if shape == laid else f"{name}.view({', '.join(map(str, shape))})"
 
 
-RESERVED = frozenset({"m", "n", "k", "tile", "tile_m", "tile_n", "tile_k", "acc", "out", "mean", "torch", "F", "hl"})
+RESERVED = frozenset({"m", "n", "k", "tile", "tile_m", "tile_n", "tile_k", "acc", "mean", "torch", "F", "hl", "helion"})
 
 
 def _is_operand(name: str, value: Any) -> bool:
     """A tensor, or the number in the place of one."""
     return isinstance(value, torch.fx.Node) or (name in ("other", "exponent", "value", "self") and value is not None)
+
+
+def _is_stored_alone(node: torch.fx.Node) -> bool:
+    """Nothing but stores reads it, as it is or under another shape."""
+    return all(u.op == "output" or (base(u) in forms.VIEWS and _is_stored_alone(u)) for u in node.users)
+
+
+def _compared(said: str, given: Any, kinds: Sequence[str]) -> str:
+    """What a comparison reads: aten rounds a number to the tensor's dtype first."""
+    if isinstance(given, float) and kinds and kinds[0] in ("bf16", "f16"):
+        return number(float(torch.tensor(given, dtype=torch.bfloat16 if kinds[0] == "bf16" else torch.float16)))
+    return said
 
 
 def _reads_once(node: torch.fx.Node) -> bool:

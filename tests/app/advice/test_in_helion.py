@@ -41,3 +41,9 @@ def test_the_generated_kernels_option_says_so() -> None:
     body = advise_region("x: bf16[8192, 4096]\nb: bf16[4096]\nm: bf16[8192, 4096]\nreturn gelu(x + b) * m\n")
     (option,) = (a for a in body["advice"]["alternatives"] if a["candidate"] == TRITON)
     assert "in Helion" in option["note"] and "pip install helion" in option["note"]
+
+
+def test_a_product_whose_factor_is_computed_is_advised_without_it() -> None:
+    body = advise_region("x: bf16[4096, 1024]\nw: i8[1024, 1024]\ns: bf16[1024]\nreturn (x @ w.to(bf16)) * s\n")
+    assert body["advice"]["tool"]
+    assert not any("in Helion" in a["note"] for a in body["advice"]["alternatives"])

@@ -45,7 +45,7 @@ def _held(region, kernel, values) -> None:  # type: ignore[no-untyped-def]
     exact = reference(module, values, [False] * len(values), [None] * len(own)).outputs
     for mine, eager, true in zip(got if isinstance(got, tuple) else (got,), own, exact, strict=True):
         assert (mine.shape, mine.dtype) == (eager.shape, eager.dtype)
-        error, floor = ((t.double() - true).norm() / true.norm() for t in (mine, eager))
+        error, floor = ((t.double() - true).norm() / true.double().norm() for t in (mine, eager))
         assert error <= 2 * floor + 1e-6, (float(error), float(floor))
 
 

@@ -31,4 +31,19 @@ REGIONS: Mapping[str, str] = {
     "lerp2": "x: f32[64, 96]\ny: f32[64, 96]\ng = torch.sigmoid(x)\nreturn g * x + (1 - g) * y, g\n",
     "std": "x: f32[64, 96]\nreturn (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()\n",
     "f32mm": "x: f32[64, 96]\nw: f32[96, 48]\nreturn torch.sigmoid(x @ w) * 2\n",
+    "factor twice": "a: bf16[64, 64]\nreturn a @ a + a\n",
+    "factor added": "x: bf16[64, 48]\nw: bf16[48, 48]\nreturn x + F.relu(x @ w)\n",
+    "factor as bias": "x: f32[64, 64]\nw: f32[64, 64]\nreturn F.relu(torch.addmm(w, x, w.t()))\n",
+    "rounds to f8": "x: bf16[64, 96]\n"
+    "a = x.float().abs().amax(-1, keepdim=True) / 448.0\nreturn (x.float() / a).to(f8e4m3).to(bf16).float() * a\n",
+    "rounding error": "x: f32[64, 96]\nreturn (x - x.to(bf16).float()) * 256.0\n",
+    "f16 and back": "x: f32[64, 96]\nreturn (x - x.to(f16).to(f32)) * 4096.0, x.to(f16)\n",
+    "not": "x: bool[64, 96].mask(0.5)\nreturn (~x).to(i32).to(f32) * 2\n",
+    "negative": "x: i32[64, 96].below(9)\nreturn (-x).to(f32) * 0.5\n",
+    "softplus": "x: f32[64, 96]\nreturn F.softplus(x, 3.0, 0.5) + F.softplus(x)\n",
+    "clamp to tensors": "x: f32[64, 96]\na: f32[96]\nb: f32[64, 1]\n"
+    "return torch.clamp(x, min=a) - torch.clamp(x, min=a, max=b) * 2\n",
+    "clamp to a mean": "x: f32[64, 96]\nreturn torch.clamp(x, max=x.mean(-1, keepdim=True)).clamp_min(-0.5)\n",
+    "and of flags": "x: f32[64, 96]\ny: f32[64, 96]\nreturn torch.where(torch.logical_and(x > 0.1, y > x), x, y)\n",
+    "called out": "out: f32[64, 128]\nreturn out - out.mean(-1, keepdim=True), out.sum(-1)\n",
 }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from kernels.codegen.generated import attempt
 from kernels.codegen.helion.source import text_of, write
@@ -33,7 +34,7 @@ def test_every_tile_computes_what_the_region_does(name: str) -> None:
     for block in (13, 1024):  # tiles that divide nothing, and one tile
         for got, own, exact in zip(run(text, values, block), eager, outputs, strict=True):
             assert (got.shape, got.dtype) == (own.shape, own.dtype)
-            error, floor = ((t.double() - exact).norm() / exact.norm() for t in (got, own))
+            error, floor = ((t.double() - exact).norm() / exact.double().norm() for t in (got, own))
             assert error <= 2 * floor + 1e-6
 
 
@@ -57,6 +58,13 @@ def test_the_source_is_python_and_shorter_than_the_triton_kernel(name: str) -> N
      ("x: bf16[4, 8, 96]\ns: bf16[4, 1, 96]\nreturn x * s\n", "among 32 rows of 96"),
      ("x: bf16[64, 96]\nreturn gelu(x).t() * 2\n", "transposed intermediate"),
      ("x: f32[64, 64]\nreturn x.sum(-1) + x\n", "without a dimension of its own"),
+     ("x: bf16[64, 96]\nw: i8[96, 48]\ns: bf16[48]\nreturn (x @ w.to(bf16)) * s\n", "computed in the region"),
+     ("x: bf16[64, 96]\nw: bf16[96, 48]\nreturn F.relu(x * 2) @ w\n", "computed in the region"),
+     ("x: f32[64, 96]\nw: f32[96, 48]\nreturn x.to(bf16) @ w.to(bf16)\n", "computed in the region"),
+     ("x: f64[64, 96]\nw: f64[96, 48]\nreturn x @ w\n", "a product of torch.float64"),
+     ("x: f32[64, 96]\ny: f32[64, 96]\nreturn torch.logical_and(x, y)\n", "logical_and of numbers"),
+     ("x: i32[64, 96]\nreturn torch.logical_not(x)\n", "logical_not of numbers"),
+     ("x: f32[64, 96]\nreturn x.sum(-1, dtype=f64)\n", "sum in torch.float64"),
      ("x: i64[64].below(9)\nw: bf16[9, 96]\nreturn w[x] * 2\n", "index is not in")],
 )  # fmt: skip
 def test_what_has_no_such_source_is_refused_with_the_reason(text: str, why: str) -> None:
@@ -64,6 +72,20 @@ def test_what_has_no_such_source_is_refused_with_the_reason(text: str, why: str)
     with pytest.raises(Unsupported, match=why):
         write(graph)
     assert text_of(graph) == ""
+
+
+def test_a_number_is_compared_as_the_tensors_dtype_holds_it() -> None:
+    text = write(lower(parse("x: bf16[4, 96]\nreturn (x > 0.1).to(f32)\n"))).text
+    (got,) = run(text, [torch.full((4, 96), 0.1, dtype=torch.bfloat16)], 16)
+    assert not got.any()  # bf16's number for it is larger than 0.1
+
+
+def test_a_cast_to_8_bits_rounds_in_the_middle() -> None:
+    text = "x: f32[64, 96]\ns: f32[64, 1]\nreturn (x / s).to(f8e4m3).to(bf16).float() * s\n"
+    values = [torch.linspace(-400.0, 400.0, 64 * 96).view(64, 96), torch.linspace(1.0, 2.0, 64).view(64, 1)]
+    (own,) = program(parse(text), None, "cpu").module(*values)
+    (got,) = run(write(lower(parse(text))).text, values, 16)
+    torch.testing.assert_close(got, own)
 
 
 def test_helions_own_reference_mode_agrees_and_its_compiler_takes_the_source() -> None:
