@@ -30,7 +30,8 @@ class Facts:
 
     dtype: of the match's main operand. sizes: role -> shape of the tensor that plays it; dtypes, strides: the same.
     features: Host.features. capability: of the host's GPU, None where there is none or it is not CUDA; processors: its
-    SMs, None where the device table has no such GPU. varies: the region's sizes are symbols.
+    SMs, None where the device table has no such GPU. varies: the region's sizes are symbols. arch: "sm_90" or "gfx950"
+    of that table, "" where it has no such GPU.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Facts:
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     processors: int | None = None
     varies: bool = False
+    arch: str = ""
 
     def size(self, role: str, dim: int = -1) -> int | None:
         """One size of the tensor that plays the role; None where it is not known."""

@@ -143,6 +143,9 @@ def check(function: OpOverload, args: Args, kwargs: Kwargs) -> None:
         raise RefusedError(f"{name} does not take f4", hint="torch has views of it and torch._scaled_mm, and no casts")
     if name == "_to_copy" and kwargs.get("dtype") == FLOAT4:
         raise RefusedError("torch has no cast to f4", hint="take the packed numbers as an input")
+    if name.startswith("_scaled_mm") and len({t.dtype == FLOAT4 for t in tensors[:2]}) > 1:
+        message = f"a product of {_dtypes(tensors[:2])}: both factors are packed, or neither is"
+        raise RefusedError(message, hint="torch has no mixed products of block formats")
     rule = _RULES.get(name) or _RULES.get(name.removesuffix("_"))
     if rule is not None:
         rule(name, tensors, args, kwargs)
