@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-SCALE_ROWS = 128
-"""Rows of a block in which cuBLAS and FlashInfer keep the scales of block formats."""
+from kernels.libraries.calls.block_scales import padded_scales
 
 
 def sage_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Any:
@@ -65,12 +64,6 @@ def flashinfer_mm_fp4(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, s
         a.view(torch.uint8), b.view(torch.uint8), scales_a, scales_b, None, torch.bfloat16,
         block_size=block, use_nvfp4=nvfp4,
     )  # fmt: skip
-
-
-def padded_scales(scales: torch.Tensor, rows: int) -> torch.Tensor:
-    """One dimension of scales as bytes [rows padded to 128, scales a row padded to 4]: whole blocks of 128 by 4."""
-    padded = -(-rows // SCALE_ROWS) * SCALE_ROWS
-    return scales.view(torch.uint8).reshape(padded, -1)
 
 
 def flashinfer_mm_mxfp8(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> Any:
