@@ -92,7 +92,8 @@ class Entry:
     have to hold. targets: aten operations that are this call already; takes_dtype: it converts as it reads. alone: it
     counts only where the region is nothing else, since torch.compile fuses it with its neighbours. gpu_only: torch's
     CPU does not have it; of other packages that is taken for granted. narrow: it gives its result in f32 whatever it
-    reads, and so takes a loss's logits as they are before the text widens them.
+    reads, and so takes a loss's logits as they are before the text widens them. loses_digits:
+    its result is of fewer digits than the region's own, so it is shown and measured, and never advised unasked.
     """
 
     candidate: str
@@ -116,6 +117,7 @@ class Entry:
     alone: bool = False
     gpu_only: bool = False
     narrow: bool = False
+    loses_digits: bool = False
 
     @property
     def all_conditions(self) -> tuple[Condition, ...]:
@@ -134,7 +136,7 @@ class Cover:
     stands. adapter: the rewrite by which it is measured, None where there is none here. whole: nothing else computes.
     install: the command that gets it where it is not installed, "" where it is. version: of the package here, "" where
     it is not known. gpu_only: it cannot run without a GPU. since, gives_up: as in Entry. density: share of attention's
-    scores that it computes, None where it has no say in that.
+    scores that it computes, None where it has no say in that. loses_digits: as in Entry.
     """
 
     candidate: str
@@ -157,6 +159,7 @@ class Cover:
     gpu_only: bool = False
     verdict: str = ""
     density: float | None = None
+    loses_digits: bool = False
 
     @property
     def missing(self) -> str:
