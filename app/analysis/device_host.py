@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 BLOCK_DTYPES = frozenset({"f8e8m0", "f4e2m1x2"})
 """Of block formats' numbers and scales: which calls take them is a matter of the GPU alone."""
 BLOCK_CALL = "library:torch.nn.functional.scaled_mm.mx"
+UNRUNNABLE = " does not run this product on "
+"""The note on a call that the device lacks has it: the shell prints that note too."""
 
 
 def as_host(host: Host, device: Device) -> Host:

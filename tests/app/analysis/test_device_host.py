@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from app.analysis.analyze import AdviceContext, Evaluated, decide, prepare
+from app.cli import main
 from kernels.host import Host
 from profiler.hardware import find_device
 from profiler.region.language.text import parse
@@ -44,3 +47,12 @@ def test_the_call_runs_on_a_device_that_has_them(host: Host) -> None:
 def test_what_would_run_is_named_where_the_call_as_written_does_not() -> None:
     (note,) = [n for n in judged(MXFP4, "B200", NO_GPU).advice.notes if "does not run" in n]
     assert "flashinfer.mm_fp4 would" in note
+
+
+def test_the_shell_says_that_no_call_runs_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "product.txt"
+    path.write_text(NVFP4)
+    assert main(["advise", str(path), "--device", "H200"]) == 0
+    said = capsys.readouterr().out
+    assert "does not run this product on NVIDIA H200" in said and "no call is known that does" in said
+    assert "Already" not in said
