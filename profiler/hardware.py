@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 TERA = 1e12
@@ -223,13 +224,17 @@ DEFAULT_DEVICE = "NVIDIA H200"
 """Used where neither the host nor the trace nor the caller names one; every estimate says for which device it is."""
 
 
+SMALLER = re.compile(r"laptop|\bmig\b|\d ?d\b")
+"""In the names of what is less than the card of that name: a laptop's GPU, a part of one, an export's RTX 5090 D."""
+
+
 def find_device(name: str | None) -> Device | None:
     """The device meant by a name such as "NVIDIA H100 80GB HBM3", or None where the table has none."""
     if not name:
         return None
     lowercase = name.lower()
     exact = [d for d in DEVICES if d.name.lower() == lowercase]
-    card = "" if "laptop" in lowercase else lowercase  # a laptop's GPU has the name of a larger card
+    card = "" if SMALLER.search(lowercase) else lowercase
     matching = exact or [d for d in DEVICES if any(m in card for m in d.matches)]
     bare = [d for d in DEVICES if d.name.lower().split()[-1] == lowercase]
     return next(iter(matching or bare), None)

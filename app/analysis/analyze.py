@@ -11,6 +11,7 @@ from app.advice.model import Advice
 from app.advice.rule import advise, rates_of
 from app.analysis.advice_inputs import TraceFacts
 from app.analysis.cost_json import cost_json
+from app.analysis.device_host import BLOCK_DTYPES, as_host, unrunnable_notes
 from app.analysis.kernel_line_counts import own_lines
 from app.atlas.price import Total, compiled
 from app.atlas.shipped import basis_of
@@ -130,7 +131,8 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         return coverage(written, matches, host)
 
     host = context.host or probe_host()
-    covers = covers_on(host)
+    block_formats = any(tensor.dtype in BLOCK_DTYPES for _, tensor in graph.inputs)
+    covers = covers_on(as_host(host, device) if block_formats else host)
     tried = generated.attempt(graph)
     own = hand_written(written, matches)
     more = {
@@ -192,7 +194,7 @@ def decide(
         cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes, facts.hidden_share),
         advice=replace(
             advice,
-            notes=(*advice.notes, *context.notes, *_atlas_notes(device)),
+            notes=(*advice.notes, *context.notes, *unrunnable_notes(facts.covers, device), *_atlas_notes(device)),
             would_change=changes,
             prediction=basis.prediction,
         ),

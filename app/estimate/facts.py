@@ -32,7 +32,8 @@ class Cover(Protocol):
     operations: names of the operations that it replaces; whole: they are all there is. adapter: names the rewrite by
     which this program runs it, empty where a user has to write that. missing: why it cannot be called here, or "".
     verdict: the catalogue's on the operation. install: the command that gets the package, "" where it is here. density:
-    share of attention's scores that it computes, None for that of any call.
+    share of attention's scores that it computes, None for that of any call. loses_digits: its result is of fewer
+    digits than the region's.
     """
 
     @property
@@ -55,6 +56,8 @@ class Cover(Protocol):
     def operations(self) -> frozenset[str]: ...
     @property
     def whole(self) -> bool: ...
+    @property
+    def loses_digits(self) -> bool: ...
     @property
     def adapter(self) -> str | None: ...
     @property

@@ -19,7 +19,7 @@ def dtype_of(value: torch.Tensor) -> str:
     """The region language's name of a tensor's dtype; raises Unsupported where Triton has none."""
     name = DTYPE_NAMES.get(value.dtype, "")
     if name not in ops.TRITON_DTYPES:  # complex, quantised; f8e8m0 and f4e2m1x2, of which Triton has no pointers
-        raise Unsupported(f"the dtype {value.dtype}")
+        raise Unsupported(f"the dtype {name or value.dtype}")
     return name
 
 

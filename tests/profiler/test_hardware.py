@@ -23,6 +23,8 @@ from profiler.hardware import DEFAULT_DEVICE, DEVICES, Properties, device_by_pro
      ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
      ("NVIDIA GB10", "NVIDIA GB10"), ("AMD Instinct MI325X", "AMD Instinct MI325X"),
      ("AMD Instinct MI350X", "AMD Instinct MI350X"), ("AMD Instinct MI355X", "AMD Instinct MI355X"),
+     ("NVIDIA GeForce RTX 5090 D", None), ("NVIDIA GeForce RTX 4090 D", None), ("NVIDIA RTX PRO 6000D", None),
+     ("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb", None), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
      ("Intel Arc", None), ("", None), (None, None)],
 )  # fmt: skip
 def test_devices_are_found_by_their_drivers_names(name: str | None, found: str | None) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from kernels.libraries.calls.block_scales import padded_scales
+
 
 def sage_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Any:
     """Scores from 8-bit integers; operands of [batch, heads, time, dimension]."""
@@ -56,8 +58,8 @@ def flashinfer_mm_fp4(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, s
 
     nvfp4 = scale_a.dtype == torch.float8_e4m3fn
     block = 16 if nvfp4 else 32
-    scales_a = scale_a.view(torch.uint8).reshape(a.shape[0], -1)
-    scales_b = scale_b.view(torch.uint8).reshape(b.shape[1], -1).t()
+    scales_a = padded_scales(scale_a, a.shape[0])
+    scales_b = padded_scales(scale_b, b.shape[1]).t()
     return flashinfer.mm_fp4(
         a.view(torch.uint8), b.view(torch.uint8), scales_a, scales_b, None, torch.bfloat16,
         block_size=block, use_nvfp4=nvfp4,

@@ -12,7 +12,7 @@ from kernels.libraries.conditions import (
     constant,
     multiple,
 )
-from kernels.libraries.model import Condition, Entry, Operation, capability_among
+from kernels.libraries.model import Condition, Entry, Facts, Operation, capability_among
 
 FP8, FP8_BLOCKS = frozenset({"fp8_gemm"}), frozenset({"fp8_block_gemm"})
 MX = frozenset({"mx_gemm"})
@@ -24,6 +24,20 @@ SIXTEENS = multiple("inner and outer size multiples of 16", 16, ("a", -1), ("b",
 SIXTEENS_MX = multiple("sizes multiples of 16", 16, ("x", -1), ("mat2", 0), ("mat2", 1))
 GROUPS = constant("group", "groups of 32, 64 or 128", lambda n: n in (32, 64, 128))
 PLAIN = Condition("one scale a tensor or a token", lambda f: not f.roles.get("block"))
+NO_MXFP4 = Condition(
+    "f4 with scales of f8e4m3 (torch has mxfp4 on AMD's gfx950 alone)",
+    lambda f: f.arch == "gfx950" or f.dtype != "f4e2m1x2" or f.dtypes.get("scale_a") != "f8e8m0",
+)
+
+
+def _block_units(facts: Facts) -> bool | None:
+    """Block formats have units in sm_100 and newer; of AMD's in gfx950, where torch's call takes mxfp4."""
+    if facts.arch.startswith("gfx"):
+        return facts.arch == "gfx950" and facts.dtype == "f4e2m1x2" and facts.dtypes.get("scale_a") == "f8e8m0"
+    return None if facts.capability is None else facts.capability >= (10, 0)
+
+
+BLOCK_UNITS = Condition("NVIDIA GPU of compute capability 10.0 or newer, for mxfp4 gfx950", _block_units)
 BLOCKED = Condition("one scale a block", lambda f: bool(f.roles.get("block")))
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -68,7 +82,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "library:torch.nn.functional.scaled_mm.mx", "torch", MX,
         "torch._scaled_mm({x}, {mat2}, {scale_a}, {scale_b}, out_dtype=torch.bfloat16)",
-        (SIXTEENS_MX,), (8,), (10, 0), ("f8e4m3", "f8e5m2", "f4e2m1x2"), True, feature="F.scaled_mm", since="2.8",
+        (BLOCK_UNITS, NO_MXFP4, SIXTEENS_MX), (8,), dtypes=("f8e4m3", "f8e5m2", "f4e2m1x2"), forward_only=True,
+        feature="F.scaled_mm", since="2.8",
         unmeasured="it is the call already", gives_up="scales in cuBLAS's own layout; no backward",
         source="torch 2.13, torch/_meta_registrations.py, _check_scaled_mm_sizes_v2", targets=frozenset({"_scaled_mm"}),
     ),
@@ -88,7 +103,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "library:torchao.mx_fp8_bf16", "torchao", MX,
         "torch.ops.torchao.mx_fp8_bf16({x}, {mat2}, {scale_a}, {scale_b})",
-        (), (8,), (10, 0), ("f8e4m3",), True,
+        (capability_among((10, 0)),), (8,), dtypes=("f8e4m3",), forward_only=True,
         adapter="torchao_mx_fp8", gives_up="only in torchao's build for sm_100",
         note="quantize_(model, MXDynamicActivationMXWeightConfig()) makes such layers.",
         source="torchao 0.18.0, ops.py, prototype/mx_formats/inference_workflow.py",

@@ -24,4 +24,15 @@ def test_ways_by_architecture_and_need(arch: str, needs: list[str], names: list[
 def test_each_says_what_it_buys_and_where_that_is_from() -> None:
     assert len(WAYS) == 4
     for way in WAYS:
-        assert way.arches and way.needs and way.source and len(way.buys) > 40
+        assert way.buys and way.needs and way.source and all(len(text) > 40 for text in way.buys.values())
+
+
+@pytest.mark.parametrize(
+    ("arch", "said", "unsaid"),
+    [("gfx942", ["MFMA"], ["wgmma", "tcgen05", "TMA", "sm_"]), ("sm_90", ["wgmma"], ["tcgen05", "MFMA", "gfx"]),
+     ("sm_100", ["tcgen05"], ["wgmma", "MFMA"]), ("sm_80", ["mma"], ["wgmma", "tcgen05", "clusters", "f4"])],
+)  # fmt: skip
+def test_no_unit_of_another_architecture_is_named(arch: str, said: list[str], unsaid: list[str]) -> None:
+    sentence = named(arch, [LAST])
+    assert all(word in sentence for word in said)
+    assert not [word for word in unsaid if word in sentence]

@@ -7,6 +7,7 @@ import torch
 
 from kernels.codegen.generated import attempt
 from kernels.host import Host
+from kernels.libraries.calls.block_scales import padded_scales
 from kernels.libraries.covers import coverage
 from kernels.measure.candidate.inputs import one_input
 from kernels.measure.candidate.reference import NoReferenceError, widened
@@ -17,7 +18,7 @@ from profiler.region.graph.lowering import lower
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
 from profiler.region.model import RegionError
-from tests.kernels.libraries.hosts import B200, H200
+from tests.kernels.libraries.hosts import B200, H200, gpu
 
 PRODUCT = "return torch._scaled_mm(a, b.t(), sa, sb, out_dtype=torch.bfloat16)\n"
 MXFP8 = f"a: f8e4m3[256, 1024]\nb: f8e4m3[512, 1024]\nsa: f8e8m0[8192]\nsb: f8e8m0[16384]\n{PRODUCT}"
@@ -45,6 +46,8 @@ def test_half_a_byte_a_number_and_all_of_the_multiply_adds(text: str, in_bytes: 
     [("x: bf16[8, 16]\nreturn x.to(f4e2m1x2)\n", "no cast to f4"),
      ("x: f4e2m1x2[8, 16]\nreturn x.float()\n", "does not take f4"),
      ("x: f4e2m1x2[8, 16]\nreturn x + x\n", "does not take f4"),
+     ("x: f4e2m1x2[8, 16]\nreturn x.clone()\n", "clone does not take f4"),
+     ("x: bf16[8, 16]\nreturn x, torch.zeros(8, 16, dtype=f4e2m1x2)\n", "does not make f4"),
      ("x: f8e8m0[8, 16]\nreturn x * x\n", "does not take fp8"),
      ("x: f4e2m1x2[8, 16].requires_grad\nreturn x.t()\n", "cannot require a gradient")],
 )  # fmt: skip
@@ -60,7 +63,7 @@ def test_a_scale_can_be_widened() -> None:
 
 def test_no_kernel_is_generated_that_triton_could_not_load() -> None:
     made = attempt(lower(parse("s: f8e8m0[8, 16]\nx: bf16[8, 16]\nreturn x * s.to(bf16)\n")))
-    assert not made.text and "float8_e8m0fnu" in made.refused
+    assert not made.text and "the dtype f8e8m0" in made.refused
 
 
 def test_each_format_is_covered_by_its_own_calls() -> None:
@@ -69,9 +72,40 @@ def test_each_format_is_covered_by_its_own_calls() -> None:
 
     torch_call = "torch.nn.functional.scaled_mm.mx"
     assert named(NVFP4)[torch_call] and named(NVFP4)["flashinfer.mm_fp4"] and not named(NVFP4)["flashinfer.mm_mxfp8"]
-    assert named(MXFP4)[torch_call] and not named(MXFP4)["torchao.mx_fp8_bf16"]
+    assert not named(MXFP4)[torch_call] and named(MXFP4)["flashinfer.mm_fp4"]
+    assert not named(MXFP4)["torchao.mx_fp8_bf16"]
     assert named(MXFP8)[torch_call] and named(MXFP8)["torchao.mx_fp8_bf16"] and not named(MXFP8)["flashinfer.mm_fp4"]
     assert torch_call not in named(ROW_SCALES), "one scale a row is the other call's"
+
+
+def test_torch_has_mxfp4_on_amd_alone() -> None:
+    torch_call = "torch.nn.functional.scaled_mm.mx"
+    mi350, mi300 = (
+        Host(f"AMD Instinct {name}", None, {}, B200.packages, B200.features) for name in ("MI350X", "MI300X")
+    )
+    assert covering(MXFP4, mi350)[torch_call]
+    assert not covering(NVFP4, mi350)[torch_call] and not covering(MXFP4, mi300)[torch_call]
+
+
+def test_torchao_s_product_is_built_for_one_architecture() -> None:
+    on_workstation = covering(MXFP8, gpu("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 12, 0))
+    assert not on_workstation["torchao.mx_fp8_bf16"] and on_workstation["flashinfer.mm_mxfp8"]
+
+
+def test_one_packed_factor_and_one_that_is_not_are_refused() -> None:
+    mixed = MXFP4.replace("b: f4e2m1x2[512, 512]", "b: f8e4m3[512, 512]")
+    with pytest.raises(RegionError, match="both factors are packed, or neither"):
+        lower(parse(mixed))
+
+
+@pytest.mark.parametrize(("rows", "padded"), [(16, 128), (100, 128), (128, 128), (129, 256)])
+def test_scales_keep_their_padded_rows(rows: int, padded: int) -> None:
+    """As torch._scaled_mm takes them: whole blocks of 128 rows by 4 scales, however few rows are left."""
+    text = MXFP4.replace("a: f4e2m1x2[256, 512]", f"a: f4e2m1x2[{rows}, 512]").replace(
+        "sa: f8e8m0[8192]", f"sa: f8e8m0[{padded * 32}]"
+    )
+    scale = dict(lower(parse(text)).inputs)["sa"]
+    assert padded_scales(torch.zeros(scale.shape, dtype=torch.float8_e8m0fnu), rows).shape == (padded, 32)
 
 
 def test_hopper_has_no_block_formats() -> None:
