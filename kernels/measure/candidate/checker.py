@@ -20,7 +20,7 @@ from kernels.measure.candidate.room import Room, rooms
 from kernels.measure.candidate.sampled_rows import FEW_ROWS, Rows, rows_of, take
 from kernels.measure.candidate.samples import Sample, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, of_rows, owned
-from kernels.measure.judge import AFTER_TIMING, remarkable
+from kernels.measure.judge import AFTER_TIMING, BYTES, remarkable
 from kernels.measure.messages import LEFT_RUNNING, Case, InRoom, Note, OutputError
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn
@@ -467,7 +467,8 @@ def by_part(errors: Sequence[OutputError], part: Sequence[OutputError]) -> list[
     """Errors of all rows with the room that some of them have. part: of these.
 
     What all are off by is held against it: a row that is wrong and not among them is as far beyond the room as it is
-    beyond what they are off by.
+    beyond what they are off by. Which steps roundings lead to is known of these rows alone: where an output has steps
+    and other rows differ from the reference, `InRoom.held` says of how many elements it is known.
     """
     return [
         whole if some.in_room is None else msgspec.structs.replace(whole, in_room=msgspec.structs.replace(
@@ -475,6 +476,7 @@ def by_part(errors: Sequence[OutputError], part: Sequence[OutputError]) -> list[
             error=_times(some.in_room.error, whole.error, some.error),
             row=_times(some.in_room.row, whole.row, some.row),
             outlier=_times(some.in_room.outlier, whole.outlier, some.outlier),
+            held=some.elements if _others_on_steps(whole, some) else 0,
         ))
         for whole, some in zip(errors, part, strict=True)
     ]  # fmt: skip
@@ -485,6 +487,16 @@ def _times(room: float, whole: float, some: float) -> float:
     if whole <= some:
         return room
     return room * whole / some if some > 0.0 and room > 0.0 else math.inf
+
+
+def _others_on_steps(whole: OutputError, some: OutputError) -> bool:
+    """Whether an output has steps, and more of its elements differ from the reference than some rows have."""
+    if whole.kind == "index":  # its error is of the values it selects
+        return whole.error != 0.0
+    if whole.kind == "float" and whole.dtype not in BYTES:
+        return False
+    share, of_some = (whole.differ, some.differ) if whole.kind == "float" else (whole.error, some.error)
+    return round(share * whole.elements) != round(of_some * some.elements)
 
 
 def infinite(output: torch.Tensor) -> int:
@@ -534,7 +546,8 @@ def _widest(same: Sequence[OutputError]) -> InRoom | None:
     if not known or any(e.in_room is None and remarkable(e) for e in same):
         return None
     figures = ("error", "row", "outlier", "slope", "outside")
-    return InRoom(**{name: largest(getattr(r, name) for r in known) for name in figures})
+    held = min((r.held for r in known if r.held), default=0)
+    return InRoom(**{name: largest(getattr(r, name) for r in known) for name in figures}, held=held)
 
 
 def largest(values: Iterable[float]) -> float:

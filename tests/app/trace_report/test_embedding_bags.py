@@ -3,6 +3,7 @@ recorded here of the CPU's operations with stand-ins for the kernels."""
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
@@ -74,3 +75,43 @@ def test_one_table_is_no_batch(told: Json) -> None:
     one = [{**r, "calls_per_step": 1.0} if "embedding_bag" in (r["text"] or "") else r for r in told["regions"]]
     step = step_of({**told, "regions": one})  # type: ignore[arg-type,typeddict-item]
     assert step is not None and table_batch.table_batch(step) == []
+
+
+def in_modes(told: Json, *modes: tuple[str, float]) -> list[Json]:
+    """The regions with its bag in each of these modes, as written, so many times a step; "" for a text without one."""
+    (bag,) = bags(told)
+    made = [
+        {**bag, "text": bag["text"].replace(", mode='sum'", f", mode='{m}'" if m else ""), "calls_per_step": n}
+        for m, n in modes
+    ]
+    return [r for r in told["regions"] if r is not bag] + made
+
+
+def batched(told: Json, *modes: tuple[str, float]) -> list[table_batch.Option]:
+    step = step_of({**told, "regions": in_modes(told, *modes)})  # type: ignore[arg-type,typeddict-item]
+    assert step is not None
+    return table_batch.table_batch(step)
+
+
+def test_bags_that_pool_in_two_ways_are_two_modules(told: Json) -> None:
+    (both,) = batched(told, ("sum", 14.0), ("mean", 12.0))
+    assert "y_mean = bags_mean(" in both.call and "y_sum = bags_sum(" in both.call
+    assert both.call.count("PoolingMode.MEAN") == both.call.count("PoolingMode.SUM") == 1
+    assert both.because.startswith("26 embedding bags") and "each way of pooling (mean and sum)" in both.because
+    ast.parse(both.call)
+    (one,) = batched(told, ("sum", 26.0))
+    assert both.change is not None and one.change is not None
+    fewest = [min(left.mid for left in o.change.launches.values()) for o in (both, one) if o.change is not None]
+    assert fewest[0] > fewest[1]  # two modules launch twice as much
+
+
+def test_a_text_without_a_mode_takes_the_mean(told: Json) -> None:
+    (option,) = batched(told, ("", 26.0))
+    assert "PoolingMode.MEAN" in option.call and "PoolingMode.SUM" not in option.call
+
+
+def test_one_table_that_pools_in_another_way_stays_as_it_is(told: Json) -> None:
+    (option,) = batched(told, ("sum", 25.0), ("mean", 1.0))
+    assert option.because.startswith("25 embedding bags") and "PoolingMode.MEAN" not in option.call
+    assert batched(told, ("sum", 1.0), ("mean", 1.0)) == []
+    assert batched(told, ("max", 26.0)) == []

@@ -33,8 +33,8 @@ def wrong_where_large(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
     return by_text(x, y.clamp(-20.0, 20.0))
 
 
-def cases_of(call: object) -> list[Case]:
-    region: Region = parse(REGION)
+def cases_of(call: object, text: str = REGION) -> list[Case]:
+    region: Region = parse(text)
     worker = Worker(Silent())  # type: ignore[arg-type]
     worker.checker.seed, worker.checker.memory_bytes = 3, 2e9
     task = worker._build(lambda *_: call, "any", region, {})  # type: ignore[arg-type,return-value]
@@ -113,6 +113,65 @@ def test_a_room_of_some_rows_holds_all_of_them_to_what_those_are_off_by() -> Non
     assert row.in_room is not None and row.in_room.row == pytest.approx(100.0) and row.in_room.error == 0.8
     (none,) = checker.by_part([alike], [alike])
     assert none.in_room is None
+
+
+QUANTISED = """x: bf16[512, 32]
+w: bf16[32]
+y = F.rms_norm(x, [32], w, 1e-6)
+s = y.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448.0
+return (y / s).clamp(-448, 448).to(f8e4m3)"""
+
+
+def quantised(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
+    y = torch.nn.functional.rms_norm(x, [32], w, 1e-6)
+    s = y.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448.0
+    return ((y / s).clamp(-448, 448).to(torch.float8_e4m3fn),)
+
+
+def one_step_down(rows: list[int]) -> object:
+    """Codes of these rows one step towards zero: no rounding leads there."""
+
+    def call(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
+        codes = quantised(x, w)[0].view(torch.uint8)
+        down = codes[rows]
+        codes[rows] = torch.where((down & 0x7F) > 9, down - 1, down)
+        return (codes.view(torch.float8_e4m3fn),)
+
+    return call
+
+
+def test_steps_of_rows_that_rooms_were_not_made_of_are_said_to_be_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = cases_of(quantised, QUANTISED)
+    assert judge(whole, whole).unchecked == ""
+    assert "on a step that no rounding leads to" in judge(cases_of(one_step_down([5, 6]), QUANTISED), whole).message
+    looked: set[int] = set()
+    plain, of_rows = checker.Checker._part, checker.Checker._of_rows
+
+    def noted(self: checker.Checker, *given: object) -> checker.Seen | None:
+        seen = of_rows(self, *given)  # type: ignore[arg-type]
+        looked.update((seen.rows if seen is not None else None) or ())
+        return seen
+
+    monkeypatch.setattr(checker, "WHOLE_ROOMS_S", 0.0)
+    monkeypatch.setattr(checker.Checker, "_part", lambda self, seen, _: plain(self, seen, 0.5))
+    monkeypatch.setattr(checker.Checker, "_of_rows", noted)
+    eager = cases_of(quantised, QUANTISED)
+    unseen = [row for row in range(512) if row not in looked]
+    assert looked and len(unseen) >= 6
+    verdict = judge(cases_of(one_step_down(unseen[:6]), QUANTISED), eager)  # 1.2 % of the elements
+    assert not verdict.ok or "only 8,192 of 16,384 elements were held to the steps" in verdict.unchecked
+    refused = judge(cases_of(one_step_down([min(looked)]), QUANTISED), eager)
+    assert not refused.ok and "on a step that no rounding leads to" in refused.message
+
+
+def test_a_room_of_some_rows_says_of_how_many_steps_are_known_only_where_others_differ() -> None:
+    some = OutputError("exact", "i8", 64, 2 / 64, 0.0, 0, in_room=InRoom(0.5))
+    same = msgspec.structs.replace(some, elements=1024, error=2 / 1024, in_room=None)
+    for differing, held in ((2, 0), (3, 64)):
+        (told,) = checker.by_part([msgspec.structs.replace(same, error=differing / 1024)], [some])
+        assert told.in_room is not None and told.in_room.held == held
+    (worst,) = checker.worst([[some], [told]])
+    assert worst.in_room is not None and worst.in_room.held == 64
 
 
 def test_a_slow_case_still_ends_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
