@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from kernels.spec import Build, Operation
 from profiler.oracle.compiler.machine_code import DEFAULT_STAGES, CompileError, compile_for
 
-TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")
-"""A100, H100 and H200, B200, RTX 50 and RTX PRO 6000, MI300."""
+TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950")
+"""A100, H100 and H200, B200, RTX 50 and RTX PRO 6000, MI300, MI350."""
 
 
 @dataclass(frozen=True, slots=True)

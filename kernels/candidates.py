@@ -21,6 +21,7 @@ from profiler.region.graph.patterns import match
 from profiler.region.model import Region
 
 GENERATED = "triton:generated"
+HELION = "helion:generated"
 ALREADY = "the region is this call already: eager is its time"
 NO_ADAPTER = "not measured here: no adapter"
 
@@ -64,6 +65,7 @@ def candidates(graph: Graph, host: Host) -> tuple[Candidate, ...]:
         *_libraries(plain, matched, host),
         *hand_written(plain, matched),
         _generated(graph),
+        *_helion(graph, host),
     )  # fmt: skip
 
 
@@ -127,6 +129,22 @@ def _generated(graph: Graph) -> Candidate:
     return Candidate(GENERATED, "triton", call, note, True, "", result.text, kernels=kernels)
 
 
+def _helion(graph: Graph, host: Host) -> list[Candidate]:
+    """The region in Helion, where that is installed and takes it: its first call tunes for a minute."""
+    from kernels.codegen.helion.source import write
+
+    if "helion" not in host.packages:
+        return []
+    try:
+        source = write(graph)
+    except Unsupported as why:
+        return [Candidate(HELION, "triton", "", "Helion source written from the region", False, str(why))]
+    note = f"{source.code_lines} lines of Helion, tuned for up to a minute"
+    reason = "there is no GPU here" if host.gpu is None else ""
+    kernels = (Part("region", source.text, ()),)
+    return [Candidate(HELION, "triton", "region(...)", note, not reason, reason, source.text, kernels=kernels)]
+
+
 def build(name: str, region: Region, binding: Mapping[str, int] | None, device: str) -> Runner:
     """A callable for one candidate: tensors in input order -> tuple of outputs. For a child process only.
 
@@ -144,6 +162,10 @@ def build(name: str, region: Region, binding: Mapping[str, int] | None, device: 
         if region.requires_grad:
             return with_gradients(trained(graph), True)
         return with_gradients(generate(graph).module, False)
+    if name == HELION:
+        from kernels.codegen.helion.run import build as helion
+
+        return with_gradients(helion(lower(region, binding, device)), False)
     graph = lower(without_grad(region), binding, device)
     if name.startswith("library:"):
         return with_gradients(_adapted(name, graph), region.requires_grad)

@@ -11,11 +11,16 @@ from kernels.libraries import fits
 from kernels.libraries.adapters.operands import completed
 from kernels.libraries.facts import facts_of
 from kernels.libraries.launchers import Launcher
+from kernels.libraries.patterns import bands
 from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.products import PRODUCTS
+from kernels.libraries.patterns.recognised import CAUSAL_KIND, causal_convolutions
 from kernels.libraries.patterns.rows import ROWS
+from kernels.libraries.patterns.scaled_products import SCALED
+from kernels.libraries.patterns.stored_weights import STORED
 from kernels.libraries.patterns.tails import tail
 from kernels.ops.norm import layer_norm, rms_norm
+from kernels.ops.scan.causal_conv1d import WIDEST
 from kernels.ops.softmax import softmax
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match
@@ -45,7 +50,7 @@ class Written:
 
 
 TRAINED = re.compile(r"from kernels\.\w+ import")
-LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS)
+LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS, *SCALED, *STORED)
 
 
 def _rows(graph: Graph, item: Match) -> str:
@@ -81,7 +86,7 @@ def _tail(graph: Graph, item: Match) -> str:
 
 
 def _attention(graph: Graph, item: Match) -> str:
-    reason = _alike("q", "k", "v")(graph, item)
+    reason = _alike("q", "k", "v", trained=True)(graph, item)
     sizes = facts_of(item, graph, Host()).sizes
     if reason or not sizes.get("q"):
         return reason
@@ -90,7 +95,18 @@ def _attention(graph: Graph, item: Match) -> str:
     q, k = sizes["q"], sizes.get("k", ())
     if len(k) == 4 and (k[0] != q[0] or not k[1] or q[1] % k[1]):
         return f"takes keys of as many batches and of heads that divide the queries', not {list(k)} for {list(q)}"
+    rows = k if item.roles.get("k_transposed", True) else (*k[:-2], *k[:-3:-1])  # else K is [.., D, T]
+    if sizes.get("v", rows) != rows:
+        return f"takes keys and values of one shape, not {list(rows)} and {list(sizes['v'])}"
+    if graph.region.requires_grad and item.roles.get("mask") is not None:
+        return "no gradient with a mask that is a tensor"
     return "no dropout" if item.roles.get("dropout") else ""
+
+
+def _causal_conv(graph: Graph, item: Match) -> str:
+    width = item.roles["width"]
+    reason = _alike("x", "weight", "bias", trained=True)(graph, item)
+    return reason or ("" if width in range(2, WIDEST + 1) else f"takes filters of 2 to {WIDEST}, not {width}")
 
 
 WRITTEN: tuple[Written, ...] = (
@@ -115,7 +131,19 @@ WRITTEN: tuple[Written, ...] = (
         "triton:flash_attention", frozenset({"attention"}),
         "from kernels.flash_attention import flash_attention\n"
         "y = flash_attention({q}, {k}, {v}, {mask}, causal={causal}, scale={scale})",
-        _attention,
+        _attention, trained=True,
+    ),
+    Written(
+        "triton:banded_attention", frozenset({bands.KIND}),
+        "from kernels.flash_attention import flash_attention\n"
+        "y = flash_attention({q}, {k}, {v}, None, causal={causal}, window={window}, cap={cap}, scale={scale})",
+        _attention, trained=True,
+    ),
+    Written(
+        "triton:causal_conv1d", frozenset({CAUSAL_KIND}),
+        "from kernels.causal_conv1d import causal_conv1d\n"
+        "y = causal_conv1d({x}, {weight}.squeeze(1), {bias}, {activation!r})",
+        _causal_conv, trained=True,
     ),
     *(Written(k.name, frozenset({k.name}), k.call, k.reason, k, k.trained) for k in LAUNCHERS),
 )  # fmt: skip
@@ -128,12 +156,13 @@ def written(name: str) -> Written | None:
 
 
 def matches(graph: Graph, library_matches: Iterable[Match]) -> tuple[Match, ...]:
-    """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, and the
-    region as a whole.
+    """What the kernels may be tried on: the matches found with all their roles, a matrix product with its tail, a
+    convolution along time, attention within a band, and the region as a whole.
     """
     known = narrowed(graph, tuple(library_matches))
     launched = (m for k in LAUNCHERS for m in k.matches(graph, known))
-    return (*tail(graph), *launched, *(_settled(graph, completed(graph, m)) for m in known))
+    own = (*tail(graph), *launched, *causal_convolutions(graph), *bands.matches(graph))
+    return (*own, *(_settled(graph, completed(graph, m)) for m in known))
 
 
 def taken(kernel: Written, among: Iterable[Match]) -> list[Match]:

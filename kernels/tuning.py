@@ -1,7 +1,7 @@
 """Choosing a variant of a hand-written kernel: pruned by a model, timed once for each key, kept on disk.
 
-Timed on copies of the arguments, never on those of the call, so that tuning neither warms the inputs that are
-measured afterwards nor leaves anything in its outputs. Nothing is timed in the interpreter.
+Timed on copies of the arguments, so that tuning leaves nothing in the outputs of the call. A launcher says which
+arguments need no copy: those that it only reads, which may fill half of a GPU. Nothing is timed in the interpreter.
 """
 
 from __future__ import annotations
@@ -186,18 +186,23 @@ class Tuner:
         space: Sequence[Variant] | Callable[[], Sequence[Variant]],
         launch: Callable[..., None],
         *arguments: Any,
+        uncopied: Sequence[Any] = (),
     ) -> Variant:
         """The variant for this key (sizes and dtypes; integers are put in buckets on disk, not here).
 
         launch(variant, *arguments) runs one, and records nothing for autograd. The first call for a key times what the
         model leaves of `space`, on copies; a variant that does not compile or needs more than the GPU has is left out.
+        uncopied: those of the arguments that are timed as they are, because launch only reads them, or because nobody
+        needs what is in them before and after this call. What stands twice among the arguments is copied once.
         Raises RuntimeError where none is left, or where a gradient is wanted, ValueError for tensors that are not all
         on the current device.
         """
         device = placed(arguments)
         full: Hashable = (key, device)
         variant = _forced.get((self.name, key)) if _forced else None
-        variant = variant or self.chosen.get(full) or self._settled(full, key, space, launch, arguments, device)
+        variant = (
+            variant or self.chosen.get(full) or self._settled(full, key, space, launch, arguments, device, uncopied)
+        )
         for seen in _watching:
             variants = tuple(space() if callable(space) else space)
             seen.append(Pick(self.name, key, variants, variant, launch, arguments))
@@ -211,6 +216,7 @@ class Tuner:
         launch: Callable[..., None],
         arguments: Sequence[Any],
         device: torch.device,
+        uncopied: Sequence[Any],
     ) -> Variant:
         with self._one_at_a_time:
             if full not in self.chosen:
@@ -218,7 +224,7 @@ class Tuner:
                 chosen = variants[0]
                 if len(variants) > 1 and not knobs.runtime.interpret:
                     chosen = self._remembered(
-                        full, key, fitting(variants, limits_of(device)), launch, arguments, device
+                        full, key, fitting(variants, limits_of(device)), launch, arguments, device, uncopied
                     )
                 self.chosen[full] = chosen
             return self.chosen[full]
@@ -231,6 +237,7 @@ class Tuner:
         launch: Callable[..., None],
         arguments: Sequence[Any],
         device: torch.device,
+        uncopied: Sequence[Any],
     ) -> Variant:
         """From disk where one of these was chosen there before, by this text of the kernels."""
         file = TunedFile(self.name, device, source_hash([v.kernel for v in variants]))
@@ -240,15 +247,14 @@ class Tuner:
                 if variant.choice == entry.choice:
                     return variant
         began = time.perf_counter()
-        chosen, time_us = self._timed(full, variants, launch, arguments)
+        chosen, time_us = self._timed(full, variants, launch, lent(arguments, uncopied))
         self.seconds[full] = time.perf_counter() - began
         file.put(_bucketed(key), Tuned(chosen.choice, time_us, self.seconds[full]))
         return chosen
 
     def _timed(
-        self, full: Hashable, variants: Sequence[Variant], launch: Callable[..., None], arguments: Sequence[Any]
+        self, full: Hashable, variants: Sequence[Variant], launch: Callable[..., None], own: Sequence[Any]
     ) -> tuple[Variant, float]:
-        own = tuple(copied(a) for a in arguments)
         times: dict[str, float] = {}
         best: tuple[float, Variant] | None = None
         refused: list[str] = []
@@ -311,6 +317,15 @@ def cold_us(call: Callable[[], None]) -> float:
 @cache
 def _flush() -> Flush:
     return Flush(FLUSHED_BYTES, "cuda")
+
+
+def lent(arguments: Sequence[Any], uncopied: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments to time with: copies, one of each, and those that need none as they are."""
+    ours = {id(a): a for a in uncopied}
+    for argument in arguments:
+        if id(argument) not in ours:
+            ours[id(argument)] = copied(argument)
+    return tuple(ours[id(a)] for a in arguments)
 
 
 def copied(argument: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 TERA = 1e12
@@ -23,7 +24,8 @@ class Device:
     tf32_rate: float = 0  # matrix units on f32 inputs, where allowed; 0 = none
     f16_rate: float  # matrix units, f16 inputs
     bf16_rate: float = 0  # matrix units, bf16 inputs; 0 = none
-    f8_rate: float = 0  # matrix units, fp8 inputs; 0 = none
+    f8_rate: float = 0  # matrix units, fp8 inputs, mxfp8 too; 0 = none
+    f4_rate: float = 0  # matrix units, mxfp4 and nvfp4 inputs; 0 = none
     source: str
     measured_copy_rate: float | None = None  # bytes/s read + written by a large device-to-device copy
     measured_matmul_rate: float | None = None  # FLOP/s of a large bf16 matrix product on random data
@@ -45,7 +47,7 @@ class Device:
     def matmul_rate(self, dtype: str) -> float:
         """FLOP/s of the matrix units on inputs of this dtype; f32 counts as without TF32, torch's default.
 
-        A measured bf16 rate scales the datasheet's other 16- and 8-bit rates by the share it reached.
+        A measured bf16 rate scales the datasheet's other rates of 16 bits and less by the share it reached.
         """
         datasheet = {
             "tf32": self.tf32_rate or self.f32_rate,
@@ -53,6 +55,7 @@ class Device:
             "bf16": self.bf16_rate or self.f32_rate,
         }
         datasheet |= {"f8e4m3": self.f8_rate or self.f16_rate, "f8e5m2": self.f8_rate or self.f16_rate}
+        datasheet["f4e2m1x2"] = self.f4_rate or self.f8_rate or self.f16_rate
         rate = datasheet.get(dtype, self.f32_rate if dtype != "f64" else self.f32_rate / 2)
         if self.measured_matmul_rate and dtype in datasheet and self.bf16_rate:
             return rate * self.measured_matmul_rate / self.bf16_rate
@@ -97,13 +100,73 @@ DEVICES: tuple[Device, ...] = (
         name="NVIDIA B200", arch="sm_100", matches=("b200",),
         memory_bytes=180e9, memory_rate=8.0e12, l2_bytes=126 * MIB, processors=148,
         f32_rate=75 * TERA, tf32_rate=1125 * TERA, f16_rate=2250 * TERA, bf16_rate=2250 * TERA,
-        f8_rate=4500 * TERA, source="NVIDIA HGX B200 datasheet, per GPU",
+        f8_rate=4500 * TERA, f4_rate=9000 * TERA,
+        source="bf16, f8 and f4 dense: NVIDIA/exemplar-performance, README, 2026-08-18, which has the memory at 7.7"
+        " TB/s; 8 TB/s, f32 and tf32: an eighth of the DGX and HGX B200 boards; L2: CUDA's Blackwell Tuning"
+        " Guide, 2026",
+    ),
+    Device(
+        name="NVIDIA B300", arch="sm_103", matches=("b300",),
+        memory_bytes=288e9, memory_rate=8.0e12, l2_bytes=126 * MIB, processors=148,
+        f32_rate=75 * TERA, tf32_rate=1125 * TERA, f16_rate=2250 * TERA, bf16_rate=2250 * TERA,
+        f8_rate=4500 * TERA, f4_rate=13500 * TERA,
+        source="bf16, f8 and f4 dense: NVIDIA/exemplar-performance, README, 2026-08-18, which has the memory at 7.7"
+        " TB/s on an HGX B300; 288 GB, 8 TB/s: Inside NVIDIA Blackwell Ultra, NVIDIA's technical blog, 2025-08;"
+        " f32 and tf32: an eighth of the HGX B300 board; processors as recorded traces have them (160 is the"
+        " whole chip); L2 as of the B200",
+    ),
+    Device(
+        name="NVIDIA GeForce RTX 5090", arch="sm_120", matches=("rtx 5090", "rtx5090"),
+        memory_bytes=32e9, memory_rate=1.792e12, l2_bytes=96 * MIB, processors=170,
+        f32_rate=104.8 * TERA, tf32_rate=104.8 * TERA, f16_rate=209.5 * TERA, bf16_rate=209.5 * TERA,
+        f8_rate=419 * TERA, f4_rate=1676 * TERA,
+        source="NVIDIA RTX Blackwell GPU Architecture whitepaper v1.1, table 3 (dense, fp32 accumulate), as quoted by"
+        " fp4 kernels' authors in 2026; processors, L2 and memory: lamonoai/gpumap, nvidia/GPU.md; f32 and tf32"
+        " are 170 SMs x 256 FLOPs x 2.407 GHz",
+    ),
+    Device(
+        name="NVIDIA RTX PRO 6000 Blackwell Server Edition", arch="sm_120", matches=("rtx pro 6000 blackwell server",),
+        memory_bytes=96e9, memory_rate=1.597e12, l2_bytes=128 * MIB, processors=188,
+        f32_rate=120 * TERA, tf32_rate=240 * TERA, f16_rate=480 * TERA, bf16_rate=480 * TERA,
+        f8_rate=960 * TERA, f4_rate=1920 * TERA,
+        source="memory and f32: NVIDIA RTX PRO 6000 Blackwell Server Edition datasheet, 2025-12, as quoted in RTX PRO"
+        " 6000 Blackwell, inference reference, 2026-09-19; the matrix rates are derived from the Workstation"
+        " Edition's by the ratio of f32: NVIDIA gives 1, 2 and 4 PFLOPS with sparsity, rounded",
+    ),
+    Device(
+        name="NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", arch="sm_120",
+        matches=("rtx pro 6000 blackwell max-q",),
+        memory_bytes=96e9, memory_rate=1.792e12, l2_bytes=128 * MIB, processors=188,
+        f32_rate=109.7 * TERA, tf32_rate=219.5 * TERA, f16_rate=438.9 * TERA, bf16_rate=438.9 * TERA,
+        f8_rate=877.9 * TERA, f4_rate=1755.7 * TERA,
+        source="NVIDIA RTX Blackwell PRO GPU Architecture whitepaper v1.0, appendix A (dense), as quoted in RTX PRO"
+        " 6000 Blackwell, inference reference, 2026-09-19",
+    ),
+    Device(
+        name="NVIDIA RTX PRO 6000 Blackwell Workstation Edition", arch="sm_120", matches=("rtx pro 6000",),
+        memory_bytes=96e9, memory_rate=1.792e12, l2_bytes=128 * MIB, processors=188,
+        f32_rate=126 * TERA, tf32_rate=251.9 * TERA, f16_rate=503.8 * TERA, bf16_rate=503.8 * TERA,
+        f8_rate=1007.6 * TERA, f4_rate=2015.2 * TERA,
+        source="NVIDIA RTX Blackwell PRO GPU Architecture whitepaper v1.0, appendix A (dense, fp32 accumulate), as"
+        " quoted in RTX PRO 6000 Blackwell, inference reference, 2026-09-19",
+    ),
+    Device(
+        name="NVIDIA GB10", arch="sm_121", matches=("gb10",),
+        memory_bytes=128e9, memory_rate=0.273e12, l2_bytes=24 * MIB, processors=48,
+        f32_rate=29.7 * TERA, tf32_rate=59.4 * TERA, f16_rate=118.8 * TERA, bf16_rate=118.8 * TERA,
+        f8_rate=237.7 * TERA, f4_rate=475.4 * TERA,
+        source="processors, clock, L2, memory (256 bits at 8533 MT/s, shared with the CPU): deviceQuery in The DGX"
+        " Spark Unpacked, Saiyam Pathak, 2026-06-05; the rates are derived: 48 SMs x 2.418 GHz x the RTX PRO"
+        " 6000's FLOPs a clock (f32 256, tf32 512, 16 bits 1024, f8 2048, f4 4096). NVIDIA gives only 1 PFLOPS"
+        " of f4 with sparsity",
     ),
     Device(
         name="NVIDIA L40S", arch="sm_89", matches=("l40s",),
         memory_bytes=48e9, memory_rate=0.864e12, l2_bytes=96 * MIB, processors=142,
         f32_rate=91.6 * TERA, tf32_rate=183 * TERA, f16_rate=362 * TERA, bf16_rate=362 * TERA,
-        f8_rate=733 * TERA, source="NVIDIA L40S datasheet",
+        f8_rate=733 * TERA,
+        source="dense rates: Machine Learning Engineering, accelerators, Stas Bekman, 2026-08-22; processors, L2 and"
+        " memory clock: deviceQuery in the README of cuda-device-query",
     ),
     Device(
         name="NVIDIA L4", arch="sm_89", matches=("nvidia l4",),
@@ -129,11 +192,40 @@ DEVICES: tuple[Device, ...] = (
         f32_rate=163.4 * TERA, tf32_rate=653.7 * TERA, f16_rate=1307.4 * TERA, bf16_rate=1307.4 * TERA,
         f8_rate=2614.9 * TERA, source="AMD Instinct MI300X datasheet",
     ),
+    Device(
+        name="AMD Instinct MI325X", arch="gfx942", matches=("mi325x",),
+        memory_bytes=256e9, memory_rate=6.0e12, l2_bytes=32 * MIB, processors=304,
+        f32_rate=163.4 * TERA, tf32_rate=653.7 * TERA, f16_rate=1307.4 * TERA, bf16_rate=1307.4 * TERA,
+        f8_rate=2614.9 * TERA,
+        source="16 bits 1.3 and f8 2.61 PFLOPS dense: ROCm Blogs, Typical Attained FLOPs, AMD, 2026-09, to the digits"
+        " of the MI300X, of the same compute units and clock; memory, f32, tf32: Machine Learning Engineering,"
+        " Stas Bekman, 2026-08-22; compute units, L2: ROCm documentation, AMD GPU specifications, 7.13",
+    ),
+    Device(
+        name="AMD Instinct MI350X", arch="gfx950", matches=("mi350x",),
+        memory_bytes=288e9, memory_rate=8.0e12, l2_bytes=32 * MIB, processors=256,
+        f32_rate=144.2 * TERA, f16_rate=2306.9 * TERA, bf16_rate=2306.9 * TERA,
+        f8_rate=4613.7 * TERA, f4_rate=9227.5 * TERA,
+        source="ROCm documentation, AMD Instinct MI350 Series microarchitecture, 2026 (f4: MXFP4; no TF32); its 2.3,"
+        " 4.6 and 9.2 PFLOPS to more digits: 256 CUs x 2.2 GHz x 4096, 8192 and 16384 FLOPs",
+    ),
+    Device(
+        name="AMD Instinct MI355X", arch="gfx950", matches=("mi355x",),
+        memory_bytes=288e9, memory_rate=8.0e12, l2_bytes=32 * MIB, processors=256,
+        f32_rate=157.3 * TERA, f16_rate=2516.6 * TERA, bf16_rate=2516.6 * TERA,
+        f8_rate=5033.2 * TERA, f4_rate=10066.3 * TERA,
+        source="ROCm documentation, AMD Instinct MI350 Series microarchitecture, 2026 (f4: MXFP4; no TF32); its 2.5, 5"
+        " and 10 PFLOPS to more digits: 256 CUs x 2.4 GHz x 4096, 8192 and 16384 FLOPs",
+    ),
 )  # fmt: skip
 """A kind of GPU is added by its row here alone. Until its ceilings are measured, the datasheet's rates are used."""
 
 DEFAULT_DEVICE = "NVIDIA H200"
 """Used where neither the host nor the trace nor the caller names one; every estimate says for which device it is."""
+
+
+SMALLER = re.compile(r"laptop|\bmig\b|\d ?d\b")
+"""In the names of what is less than the card of that name: a laptop's GPU, a part of one, an export's RTX 5090 D."""
 
 
 def find_device(name: str | None) -> Device | None:
@@ -142,7 +234,8 @@ def find_device(name: str | None) -> Device | None:
         return None
     lowercase = name.lower()
     exact = [d for d in DEVICES if d.name.lower() == lowercase]
-    matching = exact or [d for d in DEVICES if any(m in lowercase for m in d.matches)]
+    card = "" if SMALLER.search(lowercase) else lowercase
+    matching = exact or [d for d in DEVICES if any(m in card for m in d.matches)]
     bare = [d for d in DEVICES if d.name.lower().split()[-1] == lowercase]
     return next(iter(matching or bare), None)
 

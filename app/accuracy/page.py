@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from app.accuracy import drawing, table
 from app.accuracy.corpus import document
+from app.accuracy.published.model import comparisons
+from app.accuracy.published.section import section
 from app.accuracy.totals import figure_of
 from app.estimate.rates import BEYOND
 from app.objects.accuracy import AccuracyFigures
@@ -73,6 +75,7 @@ interval around it, so that 80 % is the share to reach. It is **off by** the lar
 
 {f"{chr(10)}{chr(10)}".join(thirds)}
 
+{section(comparisons())}
 {_archive(figures)}"""
 
 

@@ -501,7 +501,8 @@ def needs_cuda(case: Case) -> Judgement:
     """Holds where the region needs what Triton does not give or makes hard.
 
     That is cooperation over the whole grid, NVLink inside the kernel, the last per cent of warp specialisation. Only
-    then is CUDA admitted, after a library that has it.
+    then is CUDA admitted, after a library that has it, and Gluon, CuTe DSL, cuTile and TileLang are named with what
+    each buys on the device's architecture.
     """
     needs = case.facts.needs
     because = f"it needs {', '.join(needs)}" if needs else "nothing in it needs more than Triton gives"

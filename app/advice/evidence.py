@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from app.advice.criteria import CRITERIA, kernel_problem, worth_it
+from app.advice.in_helion import HELION, TRITON, WRITE_IT, measured_note
 from app.advice.launches import launch_bound
 from app.advice.model import Advice, Alternative, Change, Criterion, Tool, WorthInstalling
 from app.advice.rule import step_speedup
@@ -49,15 +50,21 @@ def reissue(
     if won is None or len(timed) < 2:
         return replace(advice, headline=f"{_stem(advice.headline)} (predicted, not measured)", validation=embedded)
     embedded |= {"outcome": decided.outcome, "reason": decided.reason}
-    issued = replace(advice, alternatives=_alternatives(advice, timed), validation=embedded)
+    notes = tuple(n for n in advice.notes if not n.startswith(WRITE_IT))  # an earlier validation's
+    issued = replace(advice, alternatives=_alternatives(advice, timed), validation=embedded, notes=notes)
     if _terminal(advice):
         return replace(issued, headline=f"{_stem(advice.headline)}, whatever the kernels' times")
     if decided.outcome == "unmeasured":
         headline = f"{_stem(advice.headline)} (predicted); of what was measured, {won.name} is to be preferred"
         return replace(issued, headline=headline)
     region = _speedup(won)
+    from kernels.starter_kit.lines import code_lines  # with trees, which a page that shows no measurement needs not
+
+    sources = {c.name: code_lines(c.source) for c in timed if c.source}
+    short = measured_note(timed, sources.get(HELION, 0), sources.get(TRITON, 0), settings.tie_margin)
     return replace(
         issued,
+        notes=(*notes, short) if short and won.name in (HELION, TRITON) else notes,
         tool=TOOLS[won.tool],
         mode=_mode(won, advice),
         headline=_headline(advice, won, decided.outcome, region, validation.device),

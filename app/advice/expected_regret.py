@@ -1,7 +1,8 @@
 """Expected regret: by how much an option is expected to be slower than what will turn out to be the fastest.
 
 Each predicted time is taken as log-normal, its range as the 80 % interval. Half of the variance of its logarithm is
-common to all of a region's options, as in `app.atlas.price.Total`: it moves all times alike and no ratio of them.
+common to all of a region's options, as in `app.atlas.price.Total`: it moves all times alike and no ratio of them. What
+comes seldom and costs much (`Range.tail`) is in the mean besides.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def expected_regrets(times: tuple[Range, ...]) -> tuple[float, ...]:
     means = np.add.reduce(np.exp(drawn, out=drawn), axis=1) / DRAWS
     regrets = [1.0] * len(times)
     for place, mean in zip(order, means.tolist(), strict=True):
-        regrets[place] = mean
+        regrets[place] = mean * times[place].tail
     return tuple(regrets)
 
 

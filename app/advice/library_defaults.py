@@ -32,6 +32,7 @@ class Known:
     verdict: str = ""
     install: str = ""
     density: float | None = None
+    loses_digits: bool = False
 
     @property
     def missing(self) -> str:
@@ -119,8 +120,12 @@ def known_covers(facts: RegionFacts, settings: Thresholds) -> tuple[Cover, ...]:
 
 
 def covers_of(facts: RegionFacts, settings: Thresholds) -> tuple[Cover, ...]:
-    """What the region's text is covered by, and what its kind is; of an optimizer that its trace names, that alone."""
-    return (*(() if names_its_optimizer(facts) else facts.covers), *known_covers(facts, settings))
+    """What the region's text is covered by, and what its kind is; of an optimizer that its trace names, that alone.
+
+    A call whose result has fewer digits is left out: it is no replacement unless somebody says that it is.
+    """
+    own = () if names_its_optimizer(facts) else tuple(c for c in facts.covers if not c.loses_digits)
+    return (*own, *known_covers(facts, settings))
 
 
 def names_its_optimizer(facts: RegionFacts) -> bool:

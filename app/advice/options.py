@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from app.advice.beyond_triton import named
+from app.advice.in_helion import predicted_note
 from app.advice.model import Alternative, Tool
 from app.estimate import predict
 from app.estimate.facts import Cover, Kernel, RegionFacts, ShapeFacts
@@ -164,8 +166,7 @@ def _scale(option: Option, factor: float) -> Option:
     time = option.alternative.time_us
     if time is None or factor == 1.0:
         return option
-    scaled = Range(time.low * factor, time.mid * factor, time.high * factor)
-    return replace(option, alternative=replace(option.alternative, time_us=scaled))
+    return replace(option, alternative=replace(option.alternative, time_us=time.times(factor)))
 
 
 def _keep(facts: RegionFacts, current: Range | None, eager: Prediction | None) -> Option:
@@ -207,9 +208,17 @@ BACKWARD = (
 
 
 def only_backward_left(facts: RegionFacts, part: frozenset[str]) -> bool:
-    """What a call leaves of a region with gradients is its own backward, which the library brings along."""
+    """What a call leaves of a region with gradients is its own backward, which the library brings along.
+
+    What has a line of the text is forward: a conversion or a product in front of a softmax stays eager next to it.
+    """
     shape = facts.heaviest
-    return shape is not None and all(o.target.endswith(BACKWARD) for o in shape.operations if o.name not in part)
+    if shape is None:
+        return False
+    launched = shape.launched.operations if shape.launched is not None else ()
+    written = {o.name for o in launched if o.line and o.kind not in (op_kinds.VIEW, op_kinds.CONSTANT)}
+    left = [o for o in shape.operations if o.name not in part]
+    return all(o.target.endswith(BACKWARD) and o.name not in written for o in left)
 
 
 def _compile(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
@@ -250,19 +259,30 @@ def compile_call(facts: RegionFacts, mode: str) -> str:
     return f"{name} = torch.compile({', '.join([name, *options])})"
 
 
+def _to_be_written(what: str, untried: Sequence[str]) -> str:
+    """The note of a kernel that nobody measured. untried: this project's own for the region, which no GPU has run."""
+    if not untried:
+        return f"{what}, to be written"
+    return f"{what}: this project has {', '.join(untried)}, not measured yet; a validation runs it"
+
+
 def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     if not facts.shapes:
         alternative = Alternative("triton", "triton:custom", None, _lines(facts), "", True, "", "custom")
         return [Option(alternative)]
-    kernels = [_own(facts, kernel, device, rates) for kernel in facts.kernels]
+    known = [kernel for kernel in facts.kernels if predict.is_measured(kernel.candidate, facts.requires_grad)]
+    untried = [kernel.candidate for kernel in facts.kernels if kernel not in known]
+    kernels = [_own(facts, kernel, device, rates) for kernel in known]
     fused = any(k.kind == "fused" for s in facts.shapes for k in s.cost.kernels)
     if (fused or facts.taken.operations) and not facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
         note = "generated from the region; matrix products stay with the library" if _has_products(facts) else (
             "generated from the region")  # fmt: skip
+        in_helion = predicted_note(facts.helion_lines, facts.generated_lines, facts.helion_installed)
+        note = "; ".join(n for n in (note, in_helion) if n)
         lines = facts.generated_lines or _lines(facts)
         kernels.append(_write_option(predicted, "triton:generated", "generated", lines, note))
-    if facts.kernels:
+    if known:
         return kernels
     several = any(len(s.cost.kernels) > 1 for s in facts.shapes)
     unrolled = any(
@@ -271,13 +291,13 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
     if facts.requires_grad:
         if not kernels:
             predicted = predict.triton(facts, device, True, rates)
-            note = "forward and backward, to be written"
+            note = _to_be_written("forward and backward", untried)
             kernels.append(_write_option(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
     elif (several or unrolled or not kernels) and not facts.taken.whole and one_kernel(facts, device):
         predicted = predict.triton(facts, device, True, rates)
         kernels.append(
             _write_option(
-                predicted, "triton:custom", "custom", _lines(facts), "one kernel for all of it, to be written"
+                predicted, "triton:custom", "custom", _lines(facts), _to_be_written("one kernel for all of it", untried)
             )
         )
     elif fused and facts.not_generated:
@@ -313,7 +333,8 @@ def _cuda(facts: RegionFacts, device: Device, rates: Rates) -> Option:
     times = [(s.calls, floor_us(s.cost, device) / 0.95 + rates.times.event) for s in facts.shapes]
     calls = sum(c for c, _ in times)
     time = spread(sum(c * t for c, t in times) / calls, "cuda", rates) if calls else None
-    note = f"needs {', '.join(facts.needs)}, which Triton does not give"
+    beyond = named(device.arch, facts.needs)
+    note = "; ".join(n for n in (f"needs {', '.join(facts.needs)}, which Triton does not give", beyond) if n)
     return Option(Alternative("cuda", "cuda:custom", time, EFFORT_LINES["cuda"], note, True, "", "custom"))
 
 

@@ -306,7 +306,7 @@ def _taking(option: Option, factor: float) -> Option:
 
 
 def _scale(time: Range, factor: float) -> Range:
-    return Range(time.low * factor, time.mid * factor, time.high * factor)
+    return time.times(factor)
 
 
 def _side(at: float, up: bool, form: str) -> str:

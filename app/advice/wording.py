@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.advice.beyond_triton import named
 from app.advice.case import Case, percent, short
 from app.advice.criteria import BY_NAME, kernel_problem, runs_on_library, worth_it
 from app.advice.launches import launch_bound
@@ -262,6 +263,8 @@ def _cuda(
     needs = ", ".join(case.facts.needs)
     headline = f"CUDA, or a library that has it, for {case.facts.title}{times_words(region)}"
     action = f"It needs {needs}, which Triton does not give: look for a library that has it, then write CUDA."
+    beyond = named(case.device.arch, case.facts.needs)
+    action = f"{action[:-1]}, or first what gives {beyond}." if beyond else action
     if "nvlink" in case.facts.needs:
         action = (
             "It mixes communication and compute over NVLink: torch.ops.symm_mem has fused collectives (all-gather with "

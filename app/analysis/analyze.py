@@ -11,6 +11,7 @@ from app.advice.model import Advice
 from app.advice.rule import advise, rates_of
 from app.analysis.advice_inputs import TraceFacts
 from app.analysis.cost_json import cost_json
+from app.analysis.device_host import BLOCK_DTYPES, as_host, unrunnable_notes
 from app.analysis.kernel_line_counts import own_lines
 from app.atlas.price import Total, compiled
 from app.atlas.shipped import basis_of
@@ -108,6 +109,7 @@ def prepare(region: Region, workload: Workload, device: Device, context: AdviceC
 def _prepared(region: Region, workload: Workload, device: Device, context: AdviceContext) -> AnalyzedRegion:
     from kernels.candidates import hand_written
     from kernels.codegen import generated
+    from kernels.codegen.helion.source import text_of
     from kernels.host import probe_host
     from kernels.libraries import coverage
     from kernels.starter_kit.lines import code_lines
@@ -129,7 +131,8 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         return coverage(written, matches, host)
 
     host = context.host or probe_host()
-    covers = covers_on(host)
+    block_formats = any(tensor.dtype in BLOCK_DTYPES for _, tensor in graph.inputs)
+    covers = covers_on(as_host(host, device) if block_formats else host)
     tried = generated.attempt(graph)
     own = hand_written(written, matches)
     more = {
@@ -139,6 +142,9 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         "hidden_share": hidden_share(written),
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0
+    in_helion = text_of(graph)
+    more["helion_lines"] = code_lines(in_helion) if in_helion else 0
+    more["helion_installed"] = "helion" in host.packages
     taken = Taken(tried.taken, bool(tried.taken) and tried.launches == 1 and not tried.kept)
     more["taken"] = taken
     more["apart"] = FusionGap.between(tried.launches, tried.bytes_written, tried.bytes_between, shape, taken)
@@ -188,7 +194,7 @@ def decide(
         cost_json=cost_json(prepared.cost, device, default, facts.sdpa, prepared.attention_bytes, facts.hidden_share),
         advice=replace(
             advice,
-            notes=(*advice.notes, *context.notes, *_atlas_notes(device)),
+            notes=(*advice.notes, *context.notes, *unrunnable_notes(facts.covers, device), *_atlas_notes(device)),
             would_change=changes,
             prediction=basis.prediction,
         ),

@@ -8,31 +8,21 @@ over by the ratio of what plain PyTorch is predicted to take on both.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from app.advice.rule import advise
 from app.analysis.analyze import AnalyzedRegion
 from app.analysis.device_choice import without_choice
+from app.analysis.device_host import as_host
 from app.atlas.shipped import Basis, basis_of
 from app.estimate import predict
 from app.estimate.rates import FITTED, TRACED
 from app.objects.advice import Advice, DeviceAdvice
 from app.objects.common import Range
-from kernels.host import Host, probe_host
+from kernels.host import probe_host
 from kernels.measure.model import to_json
 from profiler.hardware import DEVICES, Device
 from profiler.region.model import Workload
-
-
-def as_host(host: Host, device: Device) -> Host:
-    """This host's packages with another GPU: what could be called there, if they were installed there too.
-
-    A GPU that is not NVIDIA's has none of CUDA's capabilities: what needs one does not run there.
-    """
-    numbers = re.fullmatch(r"sm_(\d+)(\d)", device.arch)
-    capability = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-    return replace(host, gpu=device.name, capability=capability)
 
 
 def side_by_side(prepared: AnalyzedRegion, advice: Advice | None = None) -> list[DeviceAdvice]:

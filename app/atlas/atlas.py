@@ -9,7 +9,7 @@ import os
 import stat
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from app.atlas.interpolation import Floats, Interpolation
 from app.atlas.item import Item
+from app.atlas.kernel_items import BROADER
 from profiler.hardware import Device
 
 SCHEMA = 2
@@ -102,6 +103,9 @@ class Atlas:
         """None where nothing like it was measured. device: may be another than the atlas's own: then its floor
         is scaled by that one's rates, and the factor over the floor is this one's."""
         group = self.groups.get(item.group)
+        if group is None and item.group in BROADER:
+            item = replace(item, group=BROADER[item.group])
+            group = self.groups.get(item.group)
         if group is None or not group.interpolation.covers(item.numbers):
             return None
         floor, estimate = item.floor_us(device), group.interpolation.at(item.numbers)

@@ -76,8 +76,15 @@ def kernel_item(traits: KernelTraits, bytes_moved: int | None = None) -> Item | 
         "written over": float(len(traits.mutated)), "aligned": float(alignment(last, 6)),
         "last size": log2(outer[-1]) if outer else 0.0, "axes": float(len(traits.sizes)), f"kind={traits.kind}": 1.0,
     }  # fmt: skip
-    group = "generated pointwise" if traits.kind == POINTWISE else "generated reduction"
+    scans = traits.kind == SCAN or numbers["scan"] > 0
+    group = "generated pointwise" if traits.kind == POINTWISE else SCANS if scans else REDUCTIONS
     return Item(group, moved, numbers, lanes=lanes)
+
+
+REDUCTIONS, SCANS = "generated reduction", "generated scan"
+"""Groups of what goes by rows. A scan's steps wait for each other, and its time says little of a reduction's."""
+BROADER = {SCANS: REDUCTIONS}
+"""Group -> the one that stands in where an atlas has too few points of it."""
 
 
 def _lane_bytes(access: Access) -> int:

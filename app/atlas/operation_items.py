@@ -236,6 +236,21 @@ def _normalised(operation: Operation, name: str) -> dict[str, float]:
     }  # fmt: skip
 
 
+def _by_element(operation: Operation, name: str) -> dict[str, float]:
+    """Whether an operand lies in another order than the largest, and how far apart its neighbours along the last axis
+    of the result are: each element is then a read of its own.
+
+    bf16 [4, 71, 1024, 1024] plus [71, 1024, 1024] with the first axis innermost: 7.7 ms, in order 0.6 (H100).
+    """
+    source = max(operation.reads, key=lambda t: t.elements)
+    others = [t for t in operation.reads if t is not source and t.elements > 1]
+    steps = [t.stride[-1] for t in others if t.shape and t.shape[-1] > 1]
+    return {
+        "operand in another order": float(any(_permuted(t) != _permuted(source) for t in others)),
+        "operand's step": log2(max((abs(s) for s in steps), default=1)),
+    }  # fmt: skip
+
+
 MORE: Mapping[str, Callable[[Operation, str], dict[str, float]]] = {
     op_kinds.GEMM: _gemm,
     op_kinds.CONVOLUTION: _convolution,
@@ -243,6 +258,7 @@ MORE: Mapping[str, Callable[[Operation, str], dict[str, float]]] = {
     op_kinds.GATHER: _indexed,
     op_kinds.SCATTER: _indexed,
     op_kinds.NORMALISATION: _normalised,
+    op_kinds.POINTWISE: _by_element,
 }
 """What is told besides of the kinds whose times need more than sizes."""
 
@@ -276,6 +292,26 @@ def site_operation(name: str, site: CallSite) -> Operation | None:
     if kind in (op_kinds.SORT, op_kinds.SCAN) and dimensions and isinstance(axis, int):
         axes = (axis % dimensions,)
     return Operation(base, target, base, kind, (), reads, writes, flops, 0, axes)
+
+
+def attention_item(heads: int, queries: int, keys: int, depth: int, dtype: str) -> Item | None:
+    """One forward call of scaled_dot_product_attention without a mask. heads: of all of the batch."""
+    sizes = ((1, heads, queries, depth), (1, heads, keys, depth), (1, heads, keys, depth), (1, heads, queries, depth))
+    query, key, value, result = (_dense(shape, dtype, number) for number, shape in enumerate(sizes))
+    target = "tritonworthy.attention.default"
+    flops = 4 * heads * queries * keys * depth
+    return operation_item(
+        Operation("attention", target, "attention", op_kinds.ATTENTION, (), (query, key, value), (result,), flops, 0)
+    )
+
+
+def _dense(shape: tuple[int, ...], dtype: str, storage: int) -> Tensor:
+    """One whose elements lie in the order of its axes."""
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= size
+    return Tensor(shape, tuple(reversed(stride)), dtype, storage, step * ITEMSIZE.get(dtype, 4))
 
 
 EAGER_NAMES: Mapping[str, str] = {"bias_addmm": "addmm", "mm_dtype": "mm", "bmm_dtype": "bmm"}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.atlas.atlas import Atlas, Price
+from app.atlas.chance import DEVIATION, TAIL, chosen_by_chance
 from app.atlas.item import Item
 from app.atlas.kernel_items import kernel_item
 from app.atlas.operation_items import site_item
@@ -32,13 +33,15 @@ UNKNOWN_DEVIATION = 0.4
 @dataclass(frozen=True, slots=True)
 class Part:
     """One operation, kernel or library call with its time in µs for all of its launches. deviation: see `Price`;
-    None where the atlas has no points like it and other rules gave the time. price: of one launch."""
+    None where the atlas has no points like it and other rules gave the time. price: of one launch. tail: its mean over
+    what time and deviation say of it, as `app.estimate.range.Range` has it."""
 
     name: str
     time_us: float
     deviation: float | None
     price: Price | None = None
     launches: int = 1
+    tail: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,12 @@ class Total:
         """Share of the time that the atlas said."""
         total = sum(p.time_us for p in self.parts)
         return sum(p.time_us for p in self.parts if p.deviation is not None) / total if total else 0.0
+
+    @property
+    def tail(self) -> float:
+        """Of the sum, as of each part."""
+        total = sum(p.time_us for p in self.parts)
+        return sum(p.time_us * p.tail for p in self.parts) / total if total else 1.0
 
     @property
     def deviation(self) -> float:
@@ -83,12 +92,19 @@ def compiled(prediction: Prediction, atlas: Atlas, device: Device) -> Total | No
         price = atlas.price(item, device) if item is not None else None
         if price is None:
             return None
-        time_us = kernel.calls * price.cold_us
-        parts.append(Part(kernel.name, time_us, price.deviation, price, kernel.calls))
+        parts.append(_generated(kernel, price))
     for extern in prediction.externs:
         items = [site_item(extern.name, site) for site in extern.sites] or [None] * extern.calls
         parts += [_call(extern.name, item, atlas, device) for item in items]
     return Total(tuple(parts))
+
+
+def _generated(kernel: OracleKernel, price: Price) -> Part:
+    """One that Inductor wrote, whichever configuration it takes."""
+    time_us, deviation = kernel.calls * price.cold_us, price.deviation
+    if not chosen_by_chance(kernel.traits):
+        return Part(kernel.name, time_us, deviation, price, kernel.calls)
+    return Part(kernel.name, time_us, math.hypot(deviation, DEVIATION), price, kernel.calls, TAIL)
 
 
 def first_unpriced(prediction: Prediction, atlas: Atlas, device: Device) -> OracleKernel | None:

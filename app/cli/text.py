@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from app.analysis.device_host import UNRUNNABLE
 from app.check.safe import visible
 from app.objects.advice import Advice, WorthInstalling
 from app.objects.evidence import Figures
@@ -44,6 +45,7 @@ def region_text(region: AdviceAnswer) -> str:
     marks = {True: "yes", False: "no ", None: "?  "}
     rests = region.get("rests_on")
     basis = [rests["sentence"]] if rests else []
+    basis += [note for note in region.get("notes") or () if UNRUNNABLE in note]
     because = [f"  {marks[c['holds']]} {c['name']}: {c['because']}" for c in region["criteria"]]
     changes = [f"  would change it: {c['because']}" for c in region.get("would_change") or ()]
     return "\n".join([region.get("name") or "", advice_text(region), *basis, *because, *changes])

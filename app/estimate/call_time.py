@@ -6,15 +6,28 @@ their sum and the longer of them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from app.estimate.eager_time import alone_us, attention_calls, attention_factor, call_us, operation_times
+from app.atlas.operation_items import attention_item
+from app.atlas.price import between
+from app.atlas.shipped import basis_of
+from app.estimate.eager_time import (
+    alone_us,
+    attention_calls,
+    attention_factor,
+    call_us,
+    operation_times,
+    sureness,
+)
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
-from app.estimate.rates import BACKWARD, FITTED, Rates, reach, share_of
+from app.estimate.layout_copies import layout_copies_us
+from app.estimate.rates import BACKWARD, FITTED, SIXTEEN_BIT, Rates, reach, share_of
 from profiler.hardware import Device
 from profiler.region import op_kinds
+from profiler.region.model import PACKED
 
 SDPA = "torch.nn.functional.scaled_dot_product_attention"
 FLEX = "torch.nn.attention.flex_attention"
@@ -22,6 +35,14 @@ WITH_CAP = " with a cap"
 CAPPED = 0.53
 """Of the rate of the products alone, with a hyperbolic tangent of each score: 741 µs capped and with a bias by heads at
 [4, 16, 2048, 128], 185 TFLOP/s (H200, torch 2.11, docs/kernels.md)."""
+FLEX_OVER_RATES = 2.8
+"""What FlexAttention takes over what the rates say, which tables of long rows in 16 bits gave, where it has fewer than
+1,024 queries, f32, or biases that are looked up for each score: 1.6 to 6.2 times, the geometric mean of 6 programs of
+the corpus's fit third. A seventh, long and in bf16, takes 0.93, and 4 records of the Archive's half that may be tuned
+on 0.94."""
+LONG_QUERIES = 1024
+LENGTHS_OF_HEADS = frozenset({64, 128})
+"""In the tables of attention kernels, whose rows have 1,024 and more queries in bf16."""
 SPLIT = ("quack", "triton")
 """Calls whose kernels give a row to several processors where there are few rows."""
 
@@ -40,20 +61,82 @@ def library_us(
     """
     inside = part is None or any(o.kind == op_kinds.ATTENTION and o.name in part for o in shape.cost.operations)
     factor = attention_factor(shape, device, rates) if inside else 1.0
+    if factor == 1.0:
+        factor = by_hand_factor(shape, device, rates, part)
+    if call.startswith(FLEX) and rates.atlas and _weak_for_flex(shape, part):
+        factor *= FLEX_OVER_RATES
+    copies = layout_copies_us(shape, device, call, rates, part)
     if part is not None:
         left, calls = _left_us(shape, device, rates, part)
-        return call_us(rates) + left + calls * factor * part_us(shape, device, call, rates, part, density)
+        return call_us(rates) + copies + left + calls * factor * part_us(shape, device, call, rates, part, density)
     computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops)
     operations = shape.operations
     start = (1 + joins(call, widest(operations), device)) * rates.times.fused_kernel
     drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
     if shape.halves is None:
         moved = _moved_us(call, operations, shape.cost.ideal.bytes_moved, device, rates)
-        return call_us(rates) + start + factor * max(drawn, math.hypot(moved, computed))
+        return call_us(rates) + copies + start + factor * max(drawn, math.hypot(moved, computed))
     forward, backward = shape.halves
     moved = _moved_us(call, operations, forward, device, rates)
     moved += _moved_us(call + BACKWARD, operations, backward, device, rates)
-    return call_us(rates) + 2 * start + factor * max(drawn, math.hypot(moved, computed))
+    return call_us(rates) + copies + 2 * start + factor * max(drawn, math.hypot(moved, computed))
+
+
+def by_hand_factor(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[str] | None = None) -> float:
+    """As `attention_factor`, of attention that is written by hand: what the atlas says of one forward call of SDPA of
+    its sizes and dtype, without a mask, over what the rates say; 1 where no attention is written by hand, and where the
+    tables that the rates are fitted on have its like: long rows of 64 or 128 in 16 bits.
+
+    Of the corpus's fit third calls for others took 1.5 to 3.2 times as long as the rates say, SDPA's and
+    FlexAttention's alike.
+    """
+    basis = basis_of(device, rates.scaled) if rates.atlas else None
+    products = _products(shape, part)
+    if basis is None or products is None or not _beyond_tables(products[0]):
+        return 1.0
+    scores, _ = products
+    item = attention_item(scores.batch, scores.m, scores.n, scores.k, scores.dtype)
+    price = None if item is None else basis.atlas.price(item, device)
+    if item is None or price is None:
+        return 1.0
+    moved = item.bytes_moved / (device.copy_rate * share_of(rates.calls, SDPA, 0.80))
+    share = share_of(rates.flops, SDPA + heads(shape), 0.70)
+    share = min(share, rates.matrix.gemm_f32) if scores.dtype in ("f32", "f64") else share
+    computed = item.flops / (device.matmul_rate(scores.dtype) * share)
+    said = rates.times.fused_kernel + 1e6 * math.hypot(moved, computed)
+    return float((between(price, 0.5) / said) ** sureness(price.deviation))
+
+
+def _beyond_tables(scores: OperationFacts) -> bool:
+    """Of the product of queries with keys: sizes and dtypes that the kernels' tables have nothing like."""
+    return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or scores.k not in LENGTHS_OF_HEADS
+
+
+def _weak_for_flex(shape: ShapeFacts, part: frozenset[str] | None) -> bool:
+    """Attention by hand with few queries, in f32, or with biases from a table."""
+    products = _products(shape, part)
+    if products is None:
+        return False
+    scores, _ = products
+    looked_up = any(o.kind == op_kinds.GATHER for o in shape.operations if part is None or o.name in part)
+    return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or looked_up
+
+
+def _products(shape: ShapeFacts, part: frozenset[str] | None) -> tuple[OperationFacts, OperationFacts] | None:
+    """The two products of attention by hand: queries with keys, and what the softmax makes of that with values."""
+    forward = _forward(shape)
+    inside = [o for o in shape.operations if o.name in forward and (part is None or o.name in part)]
+    products = [o for o in inside if o.kind == op_kinds.GEMM]
+    softmax = any(o.kind == op_kinds.SOFTMAX for o in inside)
+    for first, second in itertools.pairwise(products):
+        if softmax and (first.batch, first.m, first.n) == (second.batch, second.m, second.k) and first.batch > 1:
+            return first, second
+    return None
+
+
+def _forward(shape: ShapeFacts) -> frozenset[str]:
+    """Operations that autograd did not add."""
+    return frozenset(o.name for o in shape.operations) - _backward_of(shape)
 
 
 def _left_us(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[str]) -> tuple[float, float]:
@@ -137,23 +220,25 @@ def own_us(
 ) -> float:
     """µs of this project's own kernel. candidate: "triton:KERNEL". part: of the region, the rest stays eager.
 
-    Forward and backward are a kernel each.
+    Forward and backward are a kernel each, with the products of both where there are any.
     """
     if part is not None:
         return library_us(shape, device, candidate, rates, part, density)
+    base = call_us(rates) + layout_copies_us(shape, device, candidate, rates)
     if shape.halves is not None:
         if candidate in ONE_PASS:
             moved = _moved_us(ONE_PASS[candidate], shape.operations, shape.cost.ideal.bytes_moved, device, rates)
-            return call_us(rates) + rates.times.fused_kernel + moved
+            return base + rates.times.fused_kernel + moved
         forward, backward = shape.halves
         moved = _moved_us(candidate, shape.operations, forward, device, rates)
         moved += _moved_us(candidate + OWN_BACKWARD, shape.operations, backward, device, rates)
-        return call_us(rates) + 2 * rates.times.fused_kernel + moved
+        computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
+        return base + 2 * rates.times.fused_kernel + math.hypot(moved, computed)
     moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
     computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
     computed += idle_us(shape.between, device, rates)
     starts = 1 + joins(candidate, widest(shape.operations), device)
-    return call_us(rates) + starts * rates.times.fused_kernel + math.hypot(moved, computed)
+    return base + starts * rates.times.fused_kernel + math.hypot(moved, computed)
 
 
 ONE_PASS = {"triton:cross_entropy": "triton:cross_entropy_with_gradient"}
@@ -194,7 +279,8 @@ def joins(call: str, rows: OperationFacts | None, device: Device) -> int:
 def _computed_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, flops: float) -> float:
     if not flops:
         return 0.0
-    dtype = narrow_product(call) or shape.cost.matmul_dtype or "bf16"
+    written = shape.cost.matmul_dtype
+    dtype = written if written in PACKED else narrow_product(call) or written or "bf16"
     share = share_of(rates.flops, _measured_as(call, heads(shape), rates), 0.70)
     share *= CAPPED if call.endswith(WITH_CAP) else 1.0
     if dtype in ("f32", "f64"):
@@ -221,6 +307,7 @@ def heads(shape: ShapeFacts) -> str:
 
 NARROW_PRODUCTS = {
     "torch.nn.functional.scaled_mm": "f8e4m3", "torch._scaled_mm": "f8e4m3", "torch._int_mm": "i8",
+    "triton:scaled_gemm": "f8e4m3",
 }  # fmt: skip
 """Calls that give the units 8-bit operands as they are, where the text widens them first."""
 

@@ -32,7 +32,8 @@ class Cover(Protocol):
     operations: names of the operations that it replaces; whole: they are all there is. adapter: names the rewrite by
     which this program runs it, empty where a user has to write that. missing: why it cannot be called here, or "".
     verdict: the catalogue's on the operation. install: the command that gets the package, "" where it is here. density:
-    share of attention's scores that it computes, None for that of any call.
+    share of attention's scores that it computes, None for that of any call. loses_digits: its result is of fewer
+    digits than the region's.
     """
 
     @property
@@ -55,6 +56,8 @@ class Cover(Protocol):
     def operations(self) -> frozenset[str]: ...
     @property
     def whole(self) -> bool: ...
+    @property
+    def loses_digits(self) -> bool: ...
     @property
     def adapter(self) -> str | None: ...
     @property
@@ -221,9 +224,10 @@ class RegionFacts:
     gpu_idle_share, mean_kernel_us: of the step that the region is from; launches: kernel launches in one call.
     already_tuned: it runs on a hand-written Triton or CUDA kernel. optimizer_class: whose step it is. needs: what
     Triton does not give ("grid-wide", "nvlink", "last per cent"). not_generated: why the generator of Triton
-    refuses the region, "" where it takes it or was not asked; generated_lines: of code that it writes; apart: what
-    it does not fuse; taken: what it fuses where torch.compile makes a call. kernels: this project's own that
-    compute all of it. hidden_share: of the products' FLOPs, those of scores that masks of positions hide.
+    refuses the region, "" where it takes it or was not asked; generated_lines: of code that it writes; helion_lines:
+    of the same in Helion, 0 where that has no such source; apart: what it does not fuse; taken: what it
+    fuses where torch.compile makes a call. kernels: this project's own that compute all of it.
+    hidden_share: of the products' FLOPs, those of scores that masks of positions hide.
     attention_density: share of its attention's scores that any call has to look at, half in causal order. sdpa:
     operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that moves. obstacles:
     what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows.
@@ -266,6 +270,8 @@ class RegionFacts:
     launches: float | None = None
     not_generated: str = ""
     generated_lines: int = 0
+    helion_lines: int = 0
+    helion_installed: bool = False
     apart: FusionGap = FusionGap()
     taken: Taken = NOTHING_TAKEN
     kernels: tuple[Kernel, ...] = ()

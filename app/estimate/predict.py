@@ -14,7 +14,20 @@ from dataclasses import dataclass, replace
 from app.atlas.interpolation import EIGHTY
 from app.atlas.price import CALL_US
 from app.atlas.shipped import basis_of
-from app.estimate.call_time import FLEX, SDPA, STRIDED, WITH_CAP, idle_us, least_bytes, library_us, own_us, part_us
+from app.estimate.call_time import (
+    FLEX,
+    ONE_PASS,
+    OWN_BACKWARD,
+    SDPA,
+    STRIDED,
+    WITH_CAP,
+    by_hand_factor,
+    idle_us,
+    least_bytes,
+    library_us,
+    own_us,
+    part_us,
+)
 from app.estimate.eager_time import (
     MOSTLY_KNOWN,
     call_us,
@@ -83,7 +96,7 @@ def back_to_back(prediction: Prediction) -> Prediction:
     """The time of back-to-back calls, where the host may set the pace: the longer of the two."""
     time = prediction.time_us
     factor = max(1.0, prediction.host_us / time.mid) if time.mid > 0 else 1.0
-    return replace(prediction, time_us=Range(time.low * factor, time.mid * factor, time.high * factor))
+    return replace(prediction, time_us=time.times(factor))
 
 
 def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Prediction | None:
@@ -112,6 +125,7 @@ def torch_compile(
         written=lambda c: c.fused.bytes_written,
         launches=lambda s: s.cost.fused.launches * rates.times.fused_kernel,
         host=lambda s: _compiled_host_us(facts, s, graphs, rates) + part * s.joined,
+        tail=1.0 if factor is None or facts.compiled_total is None else facts.compiled_total.tail,
     )  # fmt: skip
 
 
@@ -197,6 +211,16 @@ def _bytes_written_with(cost: Cost, part: frozenset[str] | None) -> int:
     return sum(o.bytes_written for o in launched if o.name not in part) + sum(inside[-1:])
 
 
+def is_measured(candidate: str, trained: bool = False) -> bool:
+    """Whether the tables that are shipped have this project's own kernel, over any axis; trained: its backward too.
+
+    One that no GPU has measured is tried by a validation like the others, and not advised: its time would be a guess.
+    """
+    if trained and not is_measured(ONE_PASS.get(candidate, candidate + OWN_BACKWARD)):
+        return False
+    return any(name == candidate or name.startswith(f"{candidate} ") for name in (*FITTED.rows, *FITTED.flops))
+
+
 def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTED) -> Prediction | None:
     """This project's own kernel for all of the region, or for a part of it."""
     part = kernel.part
@@ -242,8 +266,10 @@ def _predict(
     launches: Callable[[ShapeFacts], float],
     host: Callable[[ShapeFacts], float],
     deviation: float | None = None,
+    tail: float = 1.0,
 ) -> Prediction | None:
-    """Average over the bindings, weighted by their calls. deviation: of its logarithm, where the atlas says one."""
+    """Average over the bindings, weighted by their calls. deviation: of its logarithm, where the atlas says one. tail:
+    see `Range`."""
     if not facts.shapes:
         return None
     calls = sum(s.calls for s in facts.shapes) or 1.0
@@ -255,7 +281,7 @@ def _predict(
         else interval(mid, deviation, device, rates.scaled)
     )
     least = sum(s.calls * (1e6 * memory_bytes(s.cost, device) / device.copy_rate) for s in facts.shapes) / calls
-    span = Range(max(least, span.low), max(least, span.mid), max(least, span.high))
+    span = Range(max(least, span.low), max(least, span.mid), max(least, span.high), tail)
     return Prediction(candidate, span, launch, most, host_us)
 
 
@@ -311,7 +337,7 @@ def compiled_us(
     kernels = [k for k in cost.kernels if not sdpa.issuperset(k.operations)]
     total = call_us(rates) + kernels_us(shape, kernels, device, fused, rates, start)
     if len(kernels) < len(cost.kernels):
-        return total + part_us(shape, device, SDPA, rates, sdpa)
+        return total + by_hand_factor(shape, device, rates, sdpa) * part_us(shape, device, SDPA, rates, sdpa)
     return min(total, _epilogues_us(shape, device, fused, rates)) if mode == "max-autotune" else total
 
 

@@ -83,11 +83,13 @@ class Rest(TypedDict):
 
 
 class Pace(TypedDict):
-    """How long the GPU sets the step's pace, how long it then lags behind the host, and launches in the step."""
+    """How long the GPU sets the step's pace, how long it then lags behind the host, and launches in the step, those
+    too that torch.compile's code makes, libraries' kernels included."""
 
     gpu_us: float
     lead_us: float
     launches: float
+    compiled_launches: NotRequired[float]
 
 
 class KernelRow(TypedDict):
@@ -232,8 +234,23 @@ class ActionEvidence(TypedDict):
     text: str
 
 
+PhaseKind = Literal["prefill", "decode", "mixed"]
+
+
+class Phase(TypedDict):
+    """What a serving engine's step does: prefill (whole prompts), decode (one token a sequence), or both in one step.
+    told_by: annotations of the engine, or the shapes of attention's calls. decode_share: of the calls that tell, those
+    with one token a sequence; null where annotations tell."""
+
+    kind: PhaseKind
+    told_by: Literal["annotations", "shapes"]
+    decode_share: float | None
+
+
 class Action(TypedDict):
     """One thing to do about the step. region: its key, where it is about one; regions: keys of all that it is about.
+    phase: of a serving engine's step which it is about: now, floor and prediction are of it alone, of "mixed" both
+    kinds together.
 
     saves_us, step_time_us: of it alone, null where no time is predicted. adds_us: what it adds to the actions before it
     that are followed together; these add up to what `gain.all` saves. Null for what is not among them: instead_of then
@@ -258,6 +275,7 @@ class Action(TypedDict):
     regions: list[str | None]
     parts_us: list[float]
     instead_of: str
+    phase: NotRequired[PhaseKind]
 
 
 class GainTotal(TypedDict):
@@ -358,8 +376,9 @@ class TraceFigures(TypedDict):
     companions: what was read with it: the name of each file, by its field. group: shared by the ranks of one job.
     host_times: what the host does while the GPU waits for it, the longest first. compute_capability: of an NVIDIA GPU.
     serving: of a step without a backward pass; null where no shape tells.
-    origin: of what is predicted from a module; null for a recorded trace. profiler_slows: by how many times recording
-    is taken to have slowed the host; unprofiled_us: what the step then takes without it, from which actions save.
+    origin: of what is predicted from a module; null for a recorded trace. with_modules: recorded with_modules=True.
+    profiler_slows: by how many times recording is taken to have slowed the host; unprofiled_us: what the step then
+    takes without it, from which actions save. phase: of a serving engine's step; null for what is none.
     """
 
     name: str
@@ -380,6 +399,7 @@ class TraceFigures(TypedDict):
     critical: NotRequired[Critical | None]
     has_shapes: NotRequired[bool]
     has_stacks: NotRequired[bool]
+    with_modules: NotRequired[bool]
     profiler_slows: NotRequired[Range | None]
     unprofiled_us: NotRequired[float | None]
     truncated: NotRequired[bool]
@@ -389,6 +409,7 @@ class TraceFigures(TypedDict):
     rests: NotRequired[list[Rest]]
     backward_time_us: NotRequired[float]
     serving: NotRequired[Serving | None]
+    phase: NotRequired[Phase | None]
     paired_backward_share: NotRequired[float | None]
     compile_obstacles: NotRequired[list[Obstacle]]
     pace: NotRequired[Pace | None]

@@ -25,6 +25,7 @@ from app.objects.common import Note
 from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.actions.math_attention import called_within
+from app.trace_report.actions.of_step import which_step
 from app.trace_report.actions.recording import is_start, tells_nothing
 from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.call_trees import call_trees_json
@@ -33,6 +34,7 @@ from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.comparison.serving import serving
 from app.trace_report.fp8_left import fp8_left
 from app.trace_report.launches_left import launches_left
+from app.trace_report.phase import phase_of
 from app.trace_report.profiler_cost import profiler_slows
 from app.trace_report.progress import Progress, Tell, packed_mb
 from app.trace_report.speedup import with_actions
@@ -51,6 +53,7 @@ from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze.compile_blockers import CompileBlocker
 from profiler.trace.analyze.compile_blockers import compile_blockers_of_region as near
 from profiler.trace.analyze.idle_breakdown import StepParts, step_parts
+from profiler.trace.analyze.kernel_provenance import compiled_kernels
 from profiler.trace.analyze.known_libraries import library_call
 from profiler.trace.analyze.pacing import Pace, pace
 from profiler.trace.model import Trace
@@ -175,10 +178,11 @@ def stages(
     regions = [listed[i] for i in order]
     body = trace_json(trace, name, mining, regions, target, tuple(remarks), blockers, parts, thresholds)
     body["notes"] = lost + body["notes"]
-    body["pace"] = shown_pace = _pace_json(mining, pacing)
-    body["critical"] = critical_by_pace(
-        body.get("critical"), body.get("step_parts"), shown_pace["gpu_us"], body["host_times"]
-    )
+    body["pace"] = shown_pace = _pace_json(trace, mining, pacing)
+    critical = critical_by_pace(body.get("critical"), body.get("step_parts"), shown_pace["gpu_us"], body["host_times"])
+    if critical is not None and critical["resource"] == "launches" and (of := which_step(body.get("step_times"))):
+        critical = {**critical, "because": f"{critical['because']} ({of})"}
+    body["critical"] = critical
     accounted = partial(progress.at, "parts")
     accounted(TIMED)
     owner = owners(trace, mining, order)
@@ -241,11 +245,21 @@ def optimizer_classes(trace: Trace) -> tuple[str, ...]:
     return tuple(sorted(named))
 
 
-def _pace_json(mining: Mining, pacing: Pace) -> objects.Pace:
+def _pace_json(trace: Trace, mining: Mining, pacing: Pace) -> objects.Pace:
     """Who sets the step's pace, with the kernels and copies that the host launches in it."""
-    apart = sum(len(r.kernels) for r in mining.rests) / max(1, len(mining.mined))
+    from profiler.region.mining.mine import COPIES
+
+    steps = max(1, len(mining.mined))
+    apart = sum(len(r.kernels) for r in mining.rests) / steps
     launches = sum(r.launches for r in mining.regions) + apart
-    return {"gpu_us": pacing.gpu_us, "lead_us": pacing.lead_us, "launches": launches}
+    _, inside = compiled_kernels(trace)
+    parts = [r.kernels for r in mining.regions] + [r.kernels for r in mining.rests if r.name != COPIES]
+    kernels = [number for part in parts for number in part]
+    compiled = float(inside[kernels].mean()) if kernels else 0.0  # copies are launched as the kernels are
+    return {
+        "gpu_us": pacing.gpu_us, "lead_us": pacing.lead_us, "launches": launches,
+        "compiled_launches": launches * compiled,
+    }  # fmt: skip
 
 
 MAX_TEXT = 160
@@ -313,6 +327,7 @@ def trace_json(
         "linked_share": trace.linked_share,
         "has_shapes": trace.has_shapes,
         "has_stacks": trace.has_stacks,
+        "with_modules": trace.with_modules,
         "profiler_slows": profiler_slows(trace),
         "truncated": trace.truncated,
         "device": trace.device,
@@ -322,7 +337,8 @@ def trace_json(
         "graphs": graphs_json(trace, mining.mined),
         "rests": rests(mining, parts),
         "backward_time_us": mining.backward_time_us,
-        "serving": None if mining.backward_time_us else serving(regions),
+        "serving": None if mining.backward_time_us else (served := serving(regions)),
+        "phase": None if mining.backward_time_us else phase_of(trace, mining.mined, served),
         "paired_backward_share": mining.paired_backward_share,
         "host_times": host,
         "compute_capability": ".".join(map(str, trace.capability)) if trace.capability else None,

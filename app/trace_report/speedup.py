@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from app.objects.common import Note, Range
 from app.objects.trace import Action, Gain, GainEach, GainTotal, GainUnknown, Trace, TraceBody
-from app.trace_report.actions import fp8
+from app.trace_report.actions import fp8, table_batch
 from app.trace_report.actions.ranking import Priced, actions, changes, followed, plan
-from app.trace_report.step_model import Step, after, busy_us, step_of, step_us
+from app.trace_report.step_model import Step, after, busy_us, slows_of, step_of, step_us
 from app.units import count, share
 from profiler.hardware import find_device
 
@@ -57,6 +57,7 @@ def with_actions(trace: TraceBody) -> TraceBody:
     device = find_device(trace.get("estimates_for") or "")
     if step is not None and device is not None and made:
         notes += fp8.worth_installing(step, device, bool(trace.get("backward_time_us")))
+        notes += table_batch.worth_installing(step)
     unprofiled_us = step.parts["wall_us"] if step is not None and slows else None
     return {**trace, "gain": told, "actions": made, "unprofiled_us": unprofiled_us, "notes": notes}
 
@@ -67,9 +68,11 @@ PROFILED = "profiler-slows-host"
 def _profiled(trace: TraceBody, step: Step, slows: Range) -> list[Note]:
     """That predictions start from a step that is shorter than the recorded one; [] where both are as long."""
     recorded, now = trace.get("step_time_us") or 0.0, step.parts["wall_us"]
+    slows = slows_of(step, slows)
     if recorded - now < NOTABLE * recorded:
         return []
-    stacks = " and stacks" if trace.get("has_stacks") else ""
+    recorded_too = ["stacks"] * trace.get("has_stacks", False) + ["modules"] * trace.get("with_modules", False)
+    stacks = "".join(f" and {what}" for what in recorded_too)
     message = (
         f"The profiler slows the host: without it the step is estimated to take {now / 1e3:.2f} of the recorded "
         f"{recorded / 1e3:.2f} ms (the host {slows['mid']:.1f} times as fast, {slows['low']:.1f} to "

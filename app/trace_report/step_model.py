@@ -35,8 +35,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.estimate.rates import FITTED
+from app.objects.common import Range
 from app.objects.region import Region, RegionBody
-from app.objects.trace import Pace, StepParts, Trace, TraceBody
+from app.objects.trace import Pace, Phase, StepParts, Trace, TraceBody
 
 AnyRegion = Region | RegionBody
 End = Literal["low", "mid", "high"]
@@ -46,6 +47,9 @@ ENDS: tuple[End, End, End] = ("low", "mid", "high")
 LAUNCH_US = 150.0
 """The most that eager PyTorch takes from one launch to the next on the traces measured here (idle_breakdown.PAUSE_US).
 What a step waits beyond that for its launches is no matter of their number: a first call, a module that is loaded."""
+SLOWED_THERE = 2.6
+"""By how many times the profiler slowed the host where launches took that long, stacks recorded: where it slows more,
+they take as much more (166 to 172 µs in the mean of two models with modules, tests/records/program-h200.json)."""
 GRAPH_GAP_US = 0.3
 """Between two kernels of one graph: 0.28 to 0.31 µs in chains of 200 kernels of 0.9 and 1.7 µs, wall time of a replay
 less the kernels' recorded durations (benchmarks/traces/graph_gaps.py, H200, tests/records/graph-gaps-h200.json)."""
@@ -59,7 +63,7 @@ class Step:
     without an operation. has_shapes: whether they were recorded. waits_us: of the host's pauses those in which
     it waits. host_us: what the host needs for what it paces, None for what it was recorded to take. recorded_us: the
     step with the profiler, None where that is the step. faster, slower: the step where the host is as fast, or as slow,
-    as it may be without it.
+    as it may be without it. phase: of a serving engine's step.
     """
 
     parts: StepParts
@@ -72,6 +76,7 @@ class Step:
     recorded_us: float | None = None
     faster: Step | None = None
     slower: Step | None = None
+    phase: Phase | None = None
 
     @property
     def gpu_work_us(self) -> float:
@@ -141,32 +146,41 @@ def step_of(trace: Trace | TraceBody) -> Step | None:
     if not parts or not pace or not parts["wall_us"]:
         return None
     no_operation_us = sum(r["time_us"] for r in trace.get("rests") or () if r["kind"] == "kernels")
-    beyond = max(0.0, parts["idle_launch_us"] - LAUNCH_US * pace["launches"])
+    slows = trace.get("profiler_slows")
+    launch_us = LAUNCH_US * max(1.0, slows["mid"] / SLOWED_THERE if slows else 1.0)
+    beyond = max(0.0, parts["idle_launch_us"] - launch_us * pace["launches"])
     if beyond:
         launch, host = parts["idle_launch_us"] - beyond, parts["idle_host_us"] + beyond
         parts = {**parts, "idle_launch_us": launch, "idle_host_us": host}
     waits_us = sum(t["time_us"] for t in trace.get("host_times") or () if t["kind"] in WAITING)
     step = Step(
         parts, pace, trace.get("regions") or [], no_operation_us, trace.get("has_shapes", True),
-        min(waits_us + beyond, parts["idle_host_us"]),
+        min(waits_us + beyond, parts["idle_host_us"]), phase=trace.get("phase"),
     )  # fmt: skip
-    slows = trace.get("profiler_slows")
     if not slows:
         return step
-    if _compiled_share(step) >= MOSTLY_COMPILED:
-        return step
+    slows = slows_of(step, slows)
     slow, mid, fast = (_unprofiled(step, slows[end]) for end in ENDS)
     return replace(mid, faster=fast, slower=slow)
 
 
-MOSTLY_COMPILED = 0.2
-"""Of a step's launches, the share of torch.compile's kernels from which it is compiled: with them come the calls of
-libraries between them."""
+def slows_of(step: Step, slows: Range) -> Range:
+    """By how many times the profiler slows this step's host. slows: one whose launches are all eager.
+
+    Compiled code has next to no operations for the profiler to write down: what the host takes for its launches stays
+    as recorded, and all others are taken to be slowed as those of an eager step.
+    """
+    eager = 1.0 - compiled_share(step)
+    low, mid, high = (1.0 / (1.0 - eager + eager / slows[end]) for end in ENDS)
+    return {"low": low, "mid": mid, "high": high}
 
 
-def _compiled_share(step: Step) -> float:
-    """Of the launches of regions, those of kernels that torch.compile made: there the profiler has no operations to
-    write down, and next to nothing is slowed. A guess: no record has compiled steps with it and without."""
+def compiled_share(step: Step) -> float:
+    """Of the step's launches those that torch.compile's code makes, calls of libraries in it included; where the trace
+    does not say which those are, its own kernels."""
+    told, launches = step.pace.get("compiled_launches"), step.pace["launches"]
+    if told is not None:
+        return min(1.0, told / launches) if launches else 0.0
     total = sum(launches_of(r) for r in step.regions)
     return sum(launches_of(r) for r in step.regions if r.get("kind") == "compiled") / total if total else 0.0
 

@@ -150,7 +150,7 @@ def trace_choices(traces: Iterable[TraceSummary]) -> list[Choice]:
 LANGUAGE: tuple[tuple[str, str], ...] = (
     (
         "x: bf16[8192, 4096]",
-        "an input: f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool; `f32[()]` is a scalar tensor",
+        "an input: f64 f32 bf16 f16 f8e4m3 f8e5m2 f8e8m0 f4e2m1x2 i64 i32 i16 i8 u8 bool; `f32[()]` is a scalar tensor",
     ),
     ("N: sizes[37, 911, 2048]", "a size that varies; then `x: bf16[N, 4096]`. Several symbols vary together"),
     (

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse
 
 from app import units
 from app.advice import criteria
+from app.trace_report.actions.listed import little
 from app.web import labels
 from app.web.charts import effort
 from app.web.charts.figure import show_hidden
@@ -75,6 +76,7 @@ def environment() -> Environment:
         "drawings": drawings,
         "effort_kept": effort.describe_lines,
         "advised": advised_candidate,
+        "little": little,
     }
     env.tests["drawable"] = can_draw
     env.globals |= {

@@ -149,7 +149,7 @@ def prepare(op: Operation, case: Case, wanted: set[str]) -> dict[str, Any]:
     seconds, variants = 0.0, 0
 
     def compile_all(
-        self: tuning.Tuner, key: Any, space: Any, launch: Callable[..., None], *operands: Any
+        self: tuning.Tuner, key: Any, space: Any, launch: Callable[..., None], *operands: Any, uncopied: Any = ()
     ) -> tuning.Variant:
         nonlocal variants
         device = next(a.device for a in operands if isinstance(a, torch.Tensor))

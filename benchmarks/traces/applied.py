@@ -2,12 +2,13 @@
 
 python benchmarks/traces/applied.py [MODEL ...] [--seconds 450] [--out FOLDER]
 
-Without names: what was not run so far, then what nobody looked at, then an LLM's training again (RUN). A child times a
-model's eager step, records it with the profiler in three ways (so that what the profiler costs the host is known) and
-keeps the one with shapes; that trace is advised on as an uploaded one; what is followed together of the options for
-the whole step is then applied in a child of its own, timed without a profiler, and recorded once more. Models compile
-beside one another, on the GPUs that are visible; while one is timed or recorded, the others are stopped. The folder
-has applied.json and traces.zip, both written anew after each model.
+Without names: what was not run so far, of which tests/records/applied-predicted-h200.json has predictions, then what
+predictions were mended by in the run before (RUN). A child times a model's eager step, records it with the profiler in
+three ways (so that what the profiler costs the host is known) and keeps the one with shapes; that trace is advised on
+as an uploaded one; what is followed together of the options for the whole step is then applied in a child of its own,
+timed without a profiler, and recorded once more. Models compile beside one another, on the GPUs that are visible; while
+one is timed or recorded, the others are stopped. The folder has applied.json and traces.zip, both written anew after
+each model.
 """
 
 from __future__ import annotations
@@ -39,12 +40,15 @@ import torch  # noqa: E402 (run as a file)
 from torch import nn  # noqa: E402
 from torch.profiler import ProfilerActivity, profile, schedule  # noqa: E402
 
-from benchmarks.traces.applied_models import ALL, MODELS, NEW, OPTIMIZERS, OTHERS, Made  # noqa: E402
+from benchmarks.traces.applied_later import LATER  # noqa: E402
+from benchmarks.traces.applied_models import ALL as KNOWN  # noqa: E402
+from benchmarks.traces.applied_models import MODELS, OPTIMIZERS, OTHERS, Made  # noqa: E402
 from benchmarks.traces.quiet import alone, enter, host_state, leave  # noqa: E402
 from benchmarks.traces.recording import with_kernels  # noqa: E402
 
 Json = dict[str, Any]
-RUN = ("vit inference", "convnext training", *NEW, "llama training")
+ALL = {**KNOWN, **LATER}
+RUN = (*LATER, "vit inference", "convnext training", "graph network training")
 OPTIONS = ("compile-model", "cuda-graphs", "tf32", "bf16", "fp8", "channels-last", "fused-optimizer")
 """Ids of actions that this program can follow; an optimizer's has the region's name, and is followed by its flag."""
 COMPILING = 3
@@ -96,7 +100,7 @@ def in_fp8(model: nn.Module) -> nn.Module:
         return min(sizes) >= FP8_LEAST and not any(size % FP8_DIVIDES for size in sizes)
 
     if OPTIMIZERS:
-        from torchao.float8 import (  # type: ignore[import-not-found]  # where it is installed
+        from torchao.float8 import (  # where it is installed
             Float8LinearConfig,
             convert_to_float8_training,
         )
@@ -104,7 +108,7 @@ def in_fp8(model: nn.Module) -> nn.Module:
         config = Float8LinearConfig.from_recipe_name("rowwise")
         made: nn.Module = convert_to_float8_training(model, config=config, module_filter_fn=large)
         return made
-    from torchao.quantization import (  # type: ignore[import-not-found]
+    from torchao.quantization import (
         Float8DynamicActivationFloat8WeightConfig,
         PerRow,
         quantize_,
@@ -194,6 +198,8 @@ def start(model: str, what: str, out: Path, arguments: argparse.Namespace, gpu: 
         return "no time was left"
     finally:
         leave(out.parent, process.pid)
+        if process.stderr is not None:
+            process.stderr.close()
     return "" if process.returncode == 0 else (said.strip().splitlines() or ["it died"])[-1][:300]
 
 
@@ -207,14 +213,20 @@ def option_of(action: Any) -> str:
 
 
 def advised(path: Path, model: str, folder: Path) -> Json:
-    """What the trace says to do, and what of it is followed: the options for the whole step that count together, priced
-    together, without the advice on regions that nobody follows here."""
-    from app.trace_report.actions.ranking import changes, plan
+    """What the trace says to do, and what of it is followed."""
     from app.trace_report.report import report
-    from app.trace_report.step_model import step_us
 
     with ADVISING, alone(folder):  # it forks, and takes several processors for some seconds
         trace = report(path, model)
+    return followed_of(trace)
+
+
+def followed_of(trace: Any) -> Json:
+    """Of the API's trace the options for the whole step that count together, priced together, without the advice on
+    regions that nobody follows here."""
+    from app.trace_report.actions.ranking import changes, plan
+    from app.trace_report.step_model import step_us
+
     listed: list[Json] = [{**a} for a in trace["actions"]]
     kept = ("id", "scope", "tool", "title", "call", "saves_us", "step_time_us", "adds_us", "instead_of", "because")
     actions = [{k: a[k] for k in kept} | {"option": option_of(a)} for a in listed]
@@ -359,7 +371,9 @@ def _tell(done: Any) -> None:
 
 def _group(model: str) -> str:
     """Whether predictions were mended by it."""
-    return "in-sample" if model in MODELS else "not looked at" if model in OTHERS else "new"
+    if model in MODELS:
+        return "in-sample"
+    return "not looked at" if model in OTHERS else "new" if model in LATER else "new in the run before"
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -48,9 +47,7 @@ class KernelBench(Bench):
         built = program(region, None, "cuda")
         with self.running():
             call, values = self.prepared(built, runner)
-            with _tuning_without_turn(self.turn):
-                call(*values)  # kernels are compiled and tuned without the turn, and take it to be tuned
-        with self.running():
+            call(*values)  # tuned in turn; for compiling the turn is given up (`compile_before_timing`)
             launched = _launched(call, values)
             told: GeneratedTimes = {**self.timed(call, values), "generated": [], "kept": list(kernels.kept)}
             for kernel, given in launched[:MOST_ALONE]:
@@ -75,10 +72,9 @@ class KernelBench(Bench):
         built = program(region, None, "cuda")
         for name in names:
             runner = build(name, region, None, "cuda")
-            with self.running():
+            with self.running():  # its first launches too; for compiling it is given up (`compile_before_timing`)
                 call, values = self.prepared(built, runner)
-            call(*values)  # compiles and tunes; what is compared takes the turn by itself
-            with self.running():
+                call(*values)
                 told["candidates"][name] = self.timed(call, values)
         return told
 
@@ -101,22 +97,6 @@ def whole_kernels(graph: Graph) -> list[str]:
 
 def _callable(kernels: Generated | Trained) -> Callable[..., Any]:
     return kernels.module if isinstance(kernels, Generated) else kernels
-
-
-@contextmanager
-def _tuning_without_turn(turn: Turn) -> Iterator[None]:
-    """The turn is given up while a generated kernel is compiled and tuned: only its benchmarks take it."""
-    launch = Kernel.__call__
-
-    def launched(self: Kernel, *given: Any) -> Any:
-        torch.cuda.synchronize()
-        with turn.released():
-            result = launch(self, *given)
-            torch.cuda.synchronize()
-            return result
-
-    with mock.patch.object(Kernel, "__call__", launched):
-        yield
 
 
 def _launched(call: Call, values: list[torch.Tensor]) -> list[tuple[Kernel, list[Any]]]:
@@ -148,13 +128,32 @@ def shorten_tuning() -> None:
     triton.testing.do_bench = briefly
 
 
-def compile_before_timing() -> None:
-    """A variant of an own kernel is compiled without the turn. To be called once, behind `exclusive_autotuning`."""
-    cold_us = tuning.cold_us
+def compile_before_timing(turn: Turn) -> None:
+    """Kernels are launched and compared in turn, and compiled without it: others measure meanwhile. To be called once,
+    behind `exclusive_autotuning`.
+
+    By Triton's internals: a version that compiles elsewhere keeps the turn for that long.
+    """
+    from triton.runtime.jit import JITFunction
+
+    cold_us, compiles = tuning.cold_us, getattr(JITFunction, "_do_compile", None)
 
     def timed(call: Callable[[], None]) -> float:
-        call()
-        torch.cuda.synchronize()
-        return cold_us(call)
+        with turn():
+            call()  # compiled before it is timed
+            torch.cuda.synchronize()
+            return cold_us(call)
 
     tuning.cold_us = timed
+    if compiles is None:
+        return
+
+    @functools.wraps(compiles)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        if not turn.held:
+            return compiles(*args, **kwargs)
+        torch.cuda.synchronize()  # what was launched in turn has ended when another has it
+        with turn.released():
+            return compiles(*args, **kwargs)
+
+    JITFunction._do_compile = compiled

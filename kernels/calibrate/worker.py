@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> None:
     shorten_benchmarks()
     shorten_tuning()
     exclusive_autotuning(turn)
-    compile_before_timing()
+    compile_before_timing(turn)
     run_in_turn(turn)
     work(KernelBench(turn), told.shares, told.until, Path(told.file))
 

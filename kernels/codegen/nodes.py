@@ -16,10 +16,10 @@ from profiler.region.op_kinds import base_name
 
 
 def dtype_of(value: torch.Tensor) -> str:
-    """The region language's name of a tensor's dtype; raises Unsupported for complex and quantised ones."""
-    name = DTYPE_NAMES.get(value.dtype)
-    if name is None:
-        raise Unsupported(f"the dtype {value.dtype}")
+    """The region language's name of a tensor's dtype; raises Unsupported where Triton has none."""
+    name = DTYPE_NAMES.get(value.dtype, "")
+    if name not in ops.TRITON_DTYPES:  # complex, quantised; f8e8m0 and f4e2m1x2, of which Triton has no pointers
+        raise Unsupported(f"the dtype {name or value.dtype}")
     return name
 
 

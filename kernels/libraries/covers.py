@@ -134,6 +134,7 @@ def cover_of(entry: Entry, match: Match, asked: Asked) -> Cover:
         gpu_only=entry.gpu_only or entry.package != "torch",
         verdict=_verdict(entry, facts),
         density=_density(match),
+        loses_digits=entry.loses_digits,
     )
 
 

@@ -30,4 +30,4 @@ def facts_of(match: Match, graph: Graph, host: Host) -> Facts:
     device = find_device(host.gpu)
     return Facts(match.kind, match.by_hand, main, match.roles, sizes, dtypes, graph.region.requires_grad,
                  host.capability, host.features, strides, device.processors if device else None,
-                 bool(graph.region.symbols))  # fmt: skip
+                 bool(graph.region.symbols), device.arch if device else "")  # fmt: skip

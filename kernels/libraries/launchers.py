@@ -53,14 +53,16 @@ class Launcher:
     """One kernel that takes a whole region.
 
     name: the candidate's, and the kind of its matches. function: in `kernels.MODULE`. arguments: roles, in the
-    function's order; those in `constants` are no tensors. fixed: what it is always called with as well. results: dtype
-    of each ("f32", "i64"), or the role whose dtype it has. rank: of the results, where the region may want other views
-    of them; -1: of several. alike: roles of tensors that must have one dtype. strided: roles whose strides the results
-    have; contiguous else, or channels_last where the role `planes` is. widened: the role of a flag that makes the
-    result f32. paired: the role without which the function gives its first result alone. limits: why the kernel does
-    not take a match, "" where it does; seen: roles that only this looks at. recognised: by the kind of the matches that
-    `profiler.region.graph.patterns` gives, how one becomes the call's: they stand for patterns. trained: the function
-    has a backward, by its name in `kernels.ops.trained`; untrained: roles that it has no gradient for.
+    function's order; those in `constants` are no tensors. fixed: what it is always called with as well. results:
+    dtype of each ("f32", "i64"), or the role whose dtype it has. told: the constant by which the function is told
+    the name of its result's dtype: the region's, in the place of that in `results`. rank: of the results, where the
+    region may want other views of them; -1: of several. alike: roles of tensors that must have one dtype. strided:
+    roles whose strides the results have; contiguous else, or channels_last where the role `planes` is. widened: the
+    role of a flag that makes the result f32. paired: the role without which the function gives its first result
+    alone. limits: why the kernel does not take a match, "" where it does; seen: roles that only this looks at.
+    recognised: by the kind of the matches that `profiler.region.graph.patterns` gives, how one becomes the call's:
+    they stand for patterns. trained: the function has a backward, by its name in `kernels.ops.trained`; untrained:
+    roles that it has no gradient for.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Launcher:
     recognised: Mapping[str, Recognised] = field(default_factory=dict)
     trained: bool = False
     untrained: tuple[str, ...] = ()
+    told: str = ""
 
     @property
     def call(self) -> str:
@@ -128,6 +131,8 @@ class Launcher:
             leaves = [settled[a] for a in self.arguments if isinstance(settled.get(a), Node)]
             inside = operation_names(graph, between(results, leaves))
             roles: dict[str, Role] = {a: role(graph, settled.get(a)) for a in (*self.arguments, *self.seen)}
+            if self.told:
+                roles[self.told] = DTYPE_NAMES.get(value(results[0]).dtype, "")
             names: dict[int, str] = dict(zip(pattern.wanted, (r.name for r in results), strict=True))
             shown = ("y", *FURTHER)[: 1 if self._single(roles) else len(self.results)]
             roles |= {RESULTS: ", ".join(shown), **{FURTHER[i - 1]: name for i, name in names.items() if i}}
@@ -205,6 +210,8 @@ class Launcher:
 
     def _gives(self, index: int, roles: Mapping[str, Role]) -> str:
         """The result's dtype, or the role whose dtype it has."""
+        if self.told:
+            return str(roles[self.told])
         return "f32" if self.widened and roles[self.widened] else self.results[index]
 
     def _gives_dtype(self, index: int, roles: Mapping[str, Role], nodes: Mapping[str, Node]) -> torch.dtype:

@@ -30,7 +30,8 @@ class Facts:
 
     dtype: of the match's main operand. sizes: role -> shape of the tensor that plays it; dtypes, strides: the same.
     features: Host.features. capability: of the host's GPU, None where there is none or it is not CUDA; processors: its
-    SMs, None where the device table has no such GPU. varies: the region's sizes are symbols.
+    SMs, None where the device table has no such GPU. varies: the region's sizes are symbols. arch: "sm_90" or "gfx950"
+    of that table, "" where it has no such GPU.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Facts:
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     processors: int | None = None
     varies: bool = False
+    arch: str = ""
 
     def size(self, role: str, dim: int = -1) -> int | None:
         """One size of the tensor that plays the role; None where it is not known."""
@@ -90,7 +92,8 @@ class Entry:
     have to hold. targets: aten operations that are this call already; takes_dtype: it converts as it reads. alone: it
     counts only where the region is nothing else, since torch.compile fuses it with its neighbours. gpu_only: torch's
     CPU does not have it; of other packages that is taken for granted. narrow: it gives its result in f32 whatever it
-    reads, and so takes a loss's logits as they are before the text widens them.
+    reads, and so takes a loss's logits as they are before the text widens them. loses_digits:
+    its result is of fewer digits than the region's own, so it is shown and measured, and never advised unasked.
     """
 
     candidate: str
@@ -114,6 +117,7 @@ class Entry:
     alone: bool = False
     gpu_only: bool = False
     narrow: bool = False
+    loses_digits: bool = False
 
     @property
     def all_conditions(self) -> tuple[Condition, ...]:
@@ -132,7 +136,7 @@ class Cover:
     stands. adapter: the rewrite by which it is measured, None where there is none here. whole: nothing else computes.
     install: the command that gets it where it is not installed, "" where it is. version: of the package here, "" where
     it is not known. gpu_only: it cannot run without a GPU. since, gives_up: as in Entry. density: share of attention's
-    scores that it computes, None where it has no say in that.
+    scores that it computes, None where it has no say in that. loses_digits: as in Entry.
     """
 
     candidate: str
@@ -155,6 +159,7 @@ class Cover:
     gpu_only: bool = False
     verdict: str = ""
     density: float | None = None
+    loses_digits: bool = False
 
     @property
     def missing(self) -> str:

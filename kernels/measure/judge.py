@@ -57,12 +57,15 @@ class Verdict:
     """ok, the worst error over eager's own (at most 2 passes), and what was wrong.
 
     special: how it differs where inputs hold NaN or infinities, "" where it does not; ok is apart from that.
+    unchecked: what was not looked at, since what roundings explain could not be had, or of some rows only; "" where all
+    was.
     """
 
     ok: bool
     error_vs_eager: float | None
     message: str = ""
     special: str = ""
+    unchecked: str = ""
 
 
 def remarkable(output: OutputError) -> bool:
@@ -104,6 +107,8 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
     judged = 0
     special = ""
     few: dict[int, list[_Slope]] = {}
+    without: set[str] = set()
+    partly: dict[int, list[OutputError]] = {}
     for case in cases:
         base = own.get(case.distribution)
         if case.distribution == SPECIAL:
@@ -117,6 +122,10 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
             if base_output is not None and base_output.misfits and case.distribution != "normal":
                 continue
             judged += 1
+            if case.precision != "eager" and _lacks_room(output):
+                without.add(case.distribution)
+            if output.in_room is not None and output.in_room.held:
+                partly.setdefault(number, []).append(output)
             ratio, fault = _one(output, base_output, slack, loosest, together.get(number, 1.0))
             worst = max(worst, ratio)
             if fault:
@@ -130,7 +139,30 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
             return Verdict(False, min(max(worst, loosest), WORST), f"{where}: {fault}")
     if cases and not judged:
         return Verdict(False, None, "no distribution of inputs gave a finite reference: nothing could be checked")
-    return Verdict(True, min(worst, WORST) if judged else None, special=special)
+    unchecked = [f"{len(without)} of {len(cases)} {UNCHECKED}"] if without else []
+    unchecked += [_held(number, outputs, len(cases)) for number, outputs in partly.items()]
+    return Verdict(True, min(worst, WORST) if judged else None, special=special, unchecked="; ".join(unchecked))
+
+
+UNCHECKED = (
+    "sets of inputs: what roundings explain could not be computed in the time or memory there was. There the whole "
+    "was held against eager's own error alone, and no single row, no common factor and no step of it was checked"
+)
+
+
+def _held(number: int, outputs: Sequence[OutputError], cases: int) -> str:
+    """Of an output with steps: of how few elements it is known which of them roundings lead to."""
+    held, elements = min((o.in_room.held, o.elements) for o in outputs if o.in_room is not None)
+    return (
+        f"output {number} ({outputs[0].dtype}), {len(outputs)} of {cases} sets of inputs: only {held:,} of "
+        f"{elements:,} elements were held to the steps that roundings lead to, as there was no time or memory for all "
+        "rows. Of the others it was checked by how much they differ as a whole, not whether each may"
+    )
+
+
+def _lacks_room(output: OutputError) -> bool:
+    """Whether more than rounding the result is off, and what roundings on the way explain is not known."""
+    return output.kind in ("float", "exact") and output.in_room is None and remarkable(output)
 
 
 def _of_other_inputs(output: OutputError, base_output: OutputError) -> OutputError:

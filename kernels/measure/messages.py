@@ -243,7 +243,8 @@ class InRoom(msgspec.Struct, frozen=True):
     error: root mean square of each element's error over its own room; row: of the worst row; outlier: of the worst
     element. Of outputs that have steps, error is how many times as many elements are on another step as by chance.
     slope: what rounding by chance makes all of it too large or too small by, relative. outside: share of the
-    elements that no rounding puts where they are, of outputs that have steps.
+    elements that no rounding puts where they are, of outputs that have steps. held: of how many elements that is known,
+    where others differ from the reference too; 0 where it is known of all that do.
     """
 
     error: float = 0.0
@@ -251,6 +252,7 @@ class InRoom(msgspec.Struct, frozen=True):
     outlier: float = 0.0
     slope: float = 0.0
     outside: float = 0.0
+    held: int = 0
 
 
 class OutputError(msgspec.Struct, frozen=True):

@@ -121,13 +121,18 @@ def to_json(value: Any) -> Any:
     return value if names is None else {name: to_json(getattr(value, name)) for name in names}
 
 
+INSIDE = "inside"
+"""In a field's metadata: it is no part of the JSON."""
 _PLAIN = frozenset({str, float, int, bool, type(None)})
 
 
 @functools.cache
 def _field_names(kind: type) -> tuple[str, ...] | None:
-    """Of a dataclass; None for what is none. Kept: looking them up took half of the time of an answer of the widget."""
-    return tuple(f.name for f in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
+    """Of a dataclass, without those that stay inside; None for what is none. Kept: looking them up took half of the
+    time of an answer of the widget."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(f.name for f in dataclasses.fields(kind) if not f.metadata.get(INSIDE))
 
 
 def interval_from_json(data: Mapping[str, float]) -> Interval:

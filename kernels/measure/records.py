@@ -142,6 +142,7 @@ def judge_record(
             return
         # A library and the compiler are taken as they are: people use them so. It is said.
         record.remark(verdict.special)
+        record.remark(verdict.unchecked)
         for against in dict.fromkeys(c.against for c in cases):
             record.remark(against)
         if any(c.repeats is False for c in cases):

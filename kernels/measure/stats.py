@@ -66,9 +66,10 @@ def least_possible_us(bytes_touched: float, flops: float, matmul_dtype: str | No
         "f32": max(device.f32_rate, device.tf32_rate),
         "f8e4m3": device.f8_rate or device.f16_rate,
         "f8e5m2": device.f8_rate or device.f16_rate,
+        "f4e2m1x2": device.f4_rate or device.f8_rate or device.f16_rate,
     }
     # An unlisted type (int8, f64) is held to the fastest rate of all: never a false alarm.
-    rate = rates.get(matmul_dtype or "", max(device.f8_rate, device.f16_rate))
+    rate = rates.get(matmul_dtype or "", max(device.f4_rate, device.f8_rate, device.f16_rate))
     return max(beyond / device.memory_rate, flops / rate if flops and rate else 0.0) * 1e6
 
 

@@ -65,7 +65,7 @@ def docstring(title: str, text: str, candidate: str, validation: Json | None, fi
 def readme(title: str, text: str, candidate: str, validation: Json | None, files: Mapping[str, str], why: str) -> str:
     """README.md of the archive. files: name -> what it is. why: why there is no kernel, "" where there is one."""
     listed = [f"| `{name}` | {what} |" for name, what in files.items()]
-    kernel = next((n for n in files if n.endswith(".py") and n != "replay.py"), "")
+    kernel = next((n for n in files if n.endswith(".py") and n not in ("replay.py", "helion_region.py")), "")
     run = [f"python {kernel}" if kernel else "", "python replay.py"]
     return "\n".join([
         f"# {title}", "",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernels.candidates import GENERATED, Candidate, candidates
+from kernels.codegen.helion.source import text_of
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from kernels.starter_kit import about
@@ -21,6 +22,7 @@ from profiler.region.model import Region
 
 Json = Mapping[str, Any]
 
+HELION_FILE = "helion_region.py"
 MOST_SIZES = 16
 """Sizes that one file is made for: a generated kernel is one for each."""
 
@@ -52,10 +54,14 @@ def make_kit(text: str, bindings: Sequence[Mapping[str, int]] | None = None, can
     files = {"replay.py": replay_file(region, sizes[:MOST_SIZES])}
     if made is not None:
         files = {made[0]: made[1], **files}
+    helion = text_of(lower(region, sizes[0]))
+    files |= {HELION_FILE: helion} if helion else {}
     told = dict.fromkeys(files, "the kernel, its test and its benchmark") | {
         "replay.py": "runs the region eagerly and under torch.compile, for a bug report",
         "validation.json": "the measurement, as the API has it",
     }
+    if helion:
+        told[HELION_FILE] = "the region in Helion, for its first size: it alone imports helion; call `region`"
     title = f"Starter kit: {chosen or 'no kernel'}"
     files["README.md"] = about.readme(title, canonical, chosen, validation, told, reason)
     files["validation.json"] = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"

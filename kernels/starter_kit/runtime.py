@@ -118,18 +118,23 @@ class Tuner:
     name: str
     chosen: dict[Hashable, Any] = field(default_factory=dict)
 
-    def pick(self, key: Hashable, space: Any, launch: Callable[..., None], *arguments: Any) -> Any:
-        """The fastest variant for this key, timed by cold calls on copies; the first one in the interpreter."""
+    def pick(
+        self, key: Hashable, space: Any, launch: Callable[..., None], *arguments: Any, uncopied: Sequence[Any] = ()
+    ) -> Any:
+        """The fastest variant for this key, timed by cold calls on copies of all but `uncopied`; the first one in the
+        interpreter."""
         if key in self.chosen:
             return self.chosen[key]
         variants = list(space() if callable(space) else space)
         if len(variants) > 1 and not knobs.runtime.interpret:
-            variants = self._by_time(variants, launch, arguments)
+            variants = self._by_time(variants, launch, arguments, {id(a) for a in uncopied})
         self.chosen[key] = variants[0]
         return variants[0]
 
-    def _by_time(self, variants: list[Any], launch: Callable[..., None], arguments: Sequence[Any]) -> list[Any]:
-        own = [_copy(a) for a in arguments]
+    def _by_time(
+        self, variants: list[Any], launch: Callable[..., None], arguments: Sequence[Any], read: set[int]
+    ) -> list[Any]:
+        own = [a if id(a) in read else _copy(a) for a in arguments]
         times: list[tuple[float, int]] = []
         refused: list[str] = []
         for number, variant in enumerate(variants):

@@ -31,6 +31,7 @@ DTYPES: Mapping[str, torch.dtype] = {
     "float16": torch.float16, "float32": torch.float32, "float64": torch.float64, "int64": torch.int64,
     "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "uint8": torch.uint8, "bool": torch.bool,
     "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2,
+    "float8_e8m0fnu": torch.float8_e8m0fnu, "float4_e2m1fn_x2": torch.float4_e2m1fn_x2,
 }  # fmt: skip
 
 

@@ -12,12 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 ITEMSIZE: Mapping[str, int] = {
-    "f64": 8, "f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1,
+    "f64": 8, "f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1, "f8e8m0": 1, "f4e2m1x2": 1,
     "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1,
 }  # fmt: skip
-"""Bytes per element of every dtype of the language."""
+"""Bytes per element of every dtype of the language. An element of f4e2m1x2 is two numbers of half a byte, as torch
+stores them: a row of 4096 numbers is f4e2m1x2[2048]."""
 
 FLOATING = frozenset({"f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2"})
+"""Floating-point numbers that have a gradient and are drawn like any other."""
+
+PACKED = frozenset({"f4e2m1x2"})
+"""Two numbers an element."""
+SCALE = "f8e8m0"
+"""A power of two, the scale of a block of mxfp8 or mxfp4 numbers."""
 
 Size = int | str
 """A dimension: a number, or the name of a Symbol."""

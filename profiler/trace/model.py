@@ -167,6 +167,7 @@ class Trace:
     damage: Damage = Damage.NONE  # of the gzip file, which was read to its end all the same
     has_call_stacks: bool = False  # operations have a "Call stack": the lines of the calls, where has_stacks has frames
     device_told_by: str = ""  # what the device was known by, where not by its name
+    with_modules: bool = False  # recorded with with_modules=True, as its header says: no module need be known by it
     predicted: Predicted | None = None  # from a program; None for what a profiler recorded
 
     @property

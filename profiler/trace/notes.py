@@ -11,7 +11,7 @@ from profiler.trace.analyze.gpu_graphs import PAST_IT
 from profiler.trace.analyze.gpu_utilization import union_us
 from profiler.trace.analyze.kernel_kinds import communication_kernels
 from profiler.trace.analyze.kernel_provenance import compiled_kernels, hand_written_triton, library_times
-from profiler.trace.analyze.serving_phases import DECODE, MIXED, PREFILL, phases
+from profiler.trace.analyze.serving_phases import DECODE, MIXED, PREFILL, kind_of_step, of_one_kind, phases
 from profiler.trace.analyze.steps import two_unlike
 from profiler.trace.errors import Damage
 from profiler.trace.model import NONE, Note, Trace
@@ -391,7 +391,11 @@ def _serving(trace: Trace) -> Iterator[Note]:
         for p in told
     ]
     more = " Record each kind by itself: what helps one does not help the other." if len(told) > 1 else ""
-    yield Note("serving-phases", "info", f"{'; '.join(parts)}."[:1].upper() + f"{'; '.join(parts)}."[1:],
+    kind, _ = of_one_kind(trace, trace.steps)
+    several = len({kind_of_step(trace, step) for step in trace.steps} - {""}) > 1
+    only = f" All figures are of {kind} steps alone." if several else ""
+    said = f"{'; '.join(parts)}.{only}"
+    yield Note("serving-phases", "info", said[:1].upper() + said[1:],
                " ".join(_OF_PHASE[p.phase.kind] for p in told) + more)  # fmt: skip
 
 

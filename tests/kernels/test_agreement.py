@@ -58,3 +58,46 @@ def test_integers_are_counted() -> None:
     ones = torch.ones(8, dtype=torch.int64)
     assert fault_of(ones, ones, ones.double()) == ""
     assert fault_of(at(3, 2, ones), ones, ones.double()) == "1 of 8 integers differ"
+
+
+SPREAD = torch.randn(20, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 60
+EIGHT = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def codes(dtype: torch.dtype) -> torch.Tensor:
+    """The right ones, as bytes."""
+    return SPREAD.clamp(-448, 448).to(dtype).view(torch.uint8).clone()
+
+
+def fault(found: torch.Tensor, dtype: torch.dtype) -> str:
+    right = codes(dtype).view(dtype)
+    return fault_of(found.view(dtype), right, right.double())
+
+
+@pytest.mark.parametrize("dtype", EIGHT)
+def test_codes_that_are_cut_instead_of_rounded_are_wrong(dtype: torch.dtype) -> None:
+    found = codes(dtype)
+    larger = (found.view(dtype).double().abs() > SPREAD.clamp(-448, 448).abs()) & (found & 0x7F > 0)
+    assert "by one" in fault(torch.where(larger, found - 1, found), dtype)
+
+
+@pytest.mark.parametrize("dtype", EIGHT)
+def test_a_few_codes_may_be_a_step_off_and_none_two(dtype: torch.dtype) -> None:
+    found = codes(dtype)
+    found[3, :90] ^= 1  # a neighbour
+    assert fault(found, dtype) == ""
+    found[4, :20] ^= 1
+    assert fault(found, dtype) == "0 of 20000 numbers more than a step off, 110 by one"
+    found = codes(dtype)
+    found[3, ::7] = torch.where(found[3, ::7] & 0x7F > 2, found[3, ::7] - 2, found[3, ::7] + 2)
+    assert "143 of 20000 numbers more than a step off" in fault(found, dtype)
+    found = codes(dtype)
+    found[0, 0] = 0x7F
+    assert fault(found, dtype) == "NaN in 1 places, not 0"
+
+
+def test_a_code_of_either_reference_is_right() -> None:
+    """float64 adds a residual that the kernel's dtype rounds: most codes near a border are then others."""
+    plain, exact = codes(EIGHT[0]), codes(EIGHT[0])
+    plain[:, ::5] ^= 1
+    assert fault_of(plain.view(EIGHT[0]), plain.view(EIGHT[0]), exact.view(EIGHT[0]).double()) == ""

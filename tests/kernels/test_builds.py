@@ -1,4 +1,4 @@
-"""Kernels compile for five targets as they did when it was recorded: one that begins to spill shows here."""
+"""Kernels compile for every target as they did when it was recorded: one that begins to spill shows here."""
 
 from __future__ import annotations
 

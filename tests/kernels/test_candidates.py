@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kernels import baselines
-from kernels.candidates import build, candidates
+from kernels.candidates import HELION, build, candidates
 from kernels.codegen.index import Unsupported
 from kernels.host import Host
 from profiler.region.graph.lowering import lower
@@ -109,3 +111,15 @@ def test_a_call_that_nothing_here_can_try_is_not_said_to_be_unsupported() -> Non
     assert "already" in already.reason
     assert already.untried
     assert not any(c.untried for c in same.values() if c.available)
+
+
+def test_helion_is_in_the_race_where_it_is_installed() -> None:
+    graph = lower(parse("x: bf16[64, 96]\nreturn softmax(x.float(), -1).to(bf16)\n"))
+    assert HELION not in {c.name for c in candidates(graph, Host())}
+    for gpu, available in ((None, False), ("NVIDIA H200", True)):
+        host = replace(Host(), packages=frozenset({"torch", "triton", "helion"}), gpu=gpu)
+        (candidate,) = (c for c in candidates(graph, host) if c.name == HELION)
+        assert candidate.available is available and "hl.tile" in candidate.source
+    refused = lower(parse("x: bf16[64, 96]\nreturn x.float().cumsum(0)\n"))
+    (candidate,) = (c for c in candidates(refused, host) if c.name == HELION)
+    assert not candidate.available and "cumsum" in candidate.reason

@@ -12,7 +12,13 @@ from kernels.host import Host
 from profiler.region.graph.lowering import Graph, lower
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
+from tests.kernels.libraries.quantised_spellings import INT4, INT8_WEIGHT, LOOK_ALIKE
 
+WEIGHTS = {**INT8_WEIGHT, **INT4}
+NOT_OURS = ("weights of [inner, outer]", "one scale", "halves side by side", "the high half first",
+            "scales repeated over their group", "eight to a word, by shifts",
+            "eight to a word, with a bias")  # fmt: skip
+"""Spellings whose weights are stored in another order, or whose scales are no tensor of a number a row or group."""
 REGIONS = Path(__file__).resolve().parent.parent / "regions"
 HOST = Host(packages=frozenset({"torch", "triton"}), features=frozenset({"F.rms_norm"}))
 
@@ -27,6 +33,18 @@ GRADIENTS = (
     "r = torch.rsqrt(x.var(-1, correction={c}, keepdim=True) + 1e-5)\n"
     "h = (x - x.mean(-1, keepdim=True)) * r\n"
     "dx = (d - d.mean(-1, keepdim=True) - h * (d * h).mean(-1, keepdim=True)) * r\nreturn dx, {sums}\n"
+)
+NARROW = "a: f8e4m3[16, 256]\nb: f8e4m3[256, 256]\nsa: f32[16, 2]\nsb: f32[2, 2]\np: f32[16, 1]\nq: f32[256]\n"
+PLANES = "x: bf16[2, 64, 16, 16]\ng: bf16[64]\nb: bf16[64]\n"
+STORED = "x: bf16[2, 64, 16, 16]\nm: f32[64]\nv: f32[64]\ng: f32[64]\nb: f32[64]\nr: bf16[2, 64, 16, 16]\n"
+ROWS_OF_I8 = "x: f16[2, 64]\nw: i8[40, 64]\ns: f16[40]\nb: f16[40]\n"
+BLOCKS = "x = (a.float().view(16, 2, 128) * sa[..., None]).view(16, 256)\n"
+HEAD = "x: bf16[2, 8, 32]\nw: bf16[64, 32]\nt: i64[16].below(64)\nl = F.linear(x, w)\n"
+BAGS = "t: f32[64, 16]\ni: i64[100].below(64)\no: i64[9].offsets(100)\n"
+CODED = (
+    "x: bf16[16, 512]\nr: bf16[16, 512]\nw: bf16[512]\ns = x + r\ny = F.rms_norm(s, (512,), w, 1e-6).float()\n"
+    "a = y.abs().amax({dim}, keepdim=True).clamp(min={least}) / 448.0\n"
+    "q = (y / a).clamp(-448.0, {top}).to(f8e4m3)\nreturn {results}\n"
 )
 IMAGE = "x: f32[2, 4, 8, 8]\nw: f32[4, 1, 3, 3]\nb: f32[4]\n"
 SPREAD = "v = x.pow(2).mean(1, keepdim=True)\n"
@@ -103,6 +121,30 @@ def test_the_other_measured_regions_have_none(region: str) -> None:
         (EDGES + "return torch.zeros(5, 8).index_add(0, t, x[s] * w[:, None])\n", "scatter_add"),
         (EDGES + "return torch.zeros(5, 8).scatter_add(0, t[:, None].expand(-1, 8), x[s])\n", "scatter_add"),
         (GRADIENTS.format(c=0, sums="dy.sum(0), (h * dy).sum(0)"), "layer_norm_backward"),
+        (PLANES + "return F.silu(F.group_norm(x, 32, g, b))\n", "group_norm_silu"),
+        ("x: f32[2, 64, 30]\nreturn F.gelu(F.group_norm(x, 8), approximate='tanh')\n", "group_norm_silu"),
+        ("x: f16[2, 64, 8, 8].channels_last\nreturn F.group_norm(x, 8, eps=1e-6)\n", "group_norm_silu"),
+        (STORED + "return F.relu(F.batch_norm(x, m, v, g, b, False, 0.1, 1e-5) + r)\n", "batch_norm_activation"),
+        (STORED + "return F.relu(r + F.batch_norm(x, m, v, g, b))\n", "batch_norm_activation"),
+        (STORED + "return F.silu(F.batch_norm(x, m, v))\n", "batch_norm_activation"),
+        (CODED.format(dim=-1, least=1e-12, top=448.0, results="q, a, s"), "norm_quantise"),
+        (CODED.format(dim=-1, least=1e-8, top=448.0, results="s, a, q"), "norm_quantise"),
+        ("x: f16[8, 64]\nw: f16[64]\nb: f16[64]\nc: f32[1]\ny = F.layer_norm(x, (64,), w, b)\n"
+         "return (y / c).clamp(-448.0, 448.0).to(f8e4m3)\n", "norm_quantise"),
+        (BAGS + "return F.embedding_bag(i, t, o)\n", "embedding_bag"),
+        (BAGS + "return F.embedding_bag(i, t, o, mode='max', include_last_offset=True)\n", "embedding_bag"),
+        (BAGS + "w: f32[100]\nreturn F.embedding_bag(i, t, o, mode='sum', per_sample_weights=w)\n", "embedding_bag"),
+        (NARROW + "return ((a.float() * p) @ (b.float() * q[:, None]).t()).to(bf16)\n", "scaled_gemm"),
+        (HEAD + "return F.cross_entropy(l.float().view(-1, 64), t)\n", "linear_cross_entropy"),
+        (HEAD + "return F.cross_entropy(l.view(-1, 64).float(), t, ignore_index=3, reduction='none')\n",
+         "linear_cross_entropy"),
+        (HEAD + "return F.nll_loss(F.log_softmax(l.flatten(0, 1), -1, dtype=f32), t, reduction='sum')\n",
+         "linear_cross_entropy"),
+        (NARROW + "return ((a.to(bf16) @ b.to(bf16)) * p * q).to(bf16)\n", "scaled_gemm"),
+        (ROWS_OF_I8 + "return F.linear(x, w.to(f16) * s[:, None]) + b\n", "weight_only_gemm"),
+        (ROWS_OF_I8 + "return F.linear(x, w.to(f16) * s[:, None], b)\n", "weight_only_gemm"),
+        (NARROW + BLOCKS + "w = (b.float().view(2, 128, 2, 128) * sb[:, None, :, None]).view(256, 256)\n"
+         "return (x @ w.t()).to(bf16)\n", "scaled_gemm"),
     ],
 )  # fmt: skip
 def test_other_ways_to_write_it(text: str, kernel: str) -> None:
@@ -169,8 +211,36 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         LAYERS + "return torch.add(torch.relu(x @ w) @ v, x, alpha=2)\n",
         GRADIENTS.format(c=1, sums="dy.sum(0), (h * dy).sum(0)"),
         GRADIENTS.format(c=0, sums="d.sum(0), (h * dy).sum(0)"),  # the weighted gradient's sum
+        NARROW + "return (a.float() @ (b.float() * q[:, None])) * p\n",  # by rows of what is multiplied as it is
+        NARROW + "return (a.float() @ b.float()) * q\n",
+        HEAD + "return F.cross_entropy(l.float().view(-1, 64) / 2, t)\n",
+        HEAD + "return F.cross_entropy(l.float().view(-1, 64), t, label_smoothing=0.1)\n",
+        HEAD.replace("l = F.linear(x, w)", "b: bf16[64]\nl = F.linear(x, w) + b")
+        + "return F.cross_entropy(l.float().view(-1, 64), t)\n",
+        HEAD + "return F.cross_entropy(l.float().view(-1, 64), t), l\n",  # the logits are wanted too
+        NARROW + "r: f32[256, 2]\n" + BLOCKS + "w = (b.float().view(256, 2, 128) * r[..., None]).view(256, 256)\n"
+        "return (x @ w.t()).to(bf16)\n",  # a scale for 128 numbers of one row of b
+        # Scales that are spread over the last two axes, which are as long as the first two.
+        "a: f8e4m3[128, 16384]\nb: f8e4m3[256, 16384]\nsa: f32[128, 128]\nsb: f32[2, 128]\n"
+        "x = (a.float().view(128, 128, 128) * sa).view(128, 16384)\n"
+        "w = (b.float().view(2, 128, 128, 128) * sb[:, None, :, None]).view(256, 16384)\nreturn (x @ w.t()).to(bf16)\n",
+        "a: f8e4m3[16, 16384]\nb: f8e4m3[16384, 16384]\nsa: f32[16, 128]\nsb: f32[128, 128]\n"
+        "x = (a.float().view(16, 128, 128) * sa[..., None]).view(16, 16384)\n"
+        "w = (b.float().view(128, 128, 128, 128) * sb).view(16384, 16384)\nreturn (x @ w.t()).to(bf16)\n",
+        NARROW.replace("f8e4m3", "i8") + "return ((a.to(torch.bool).float() @ b.float()) * p * q).to(bf16)\n",
+        ROWS_OF_I8 + "return F.linear(x, w.to(torch.bool).to(f16) * s[:, None])\n",
+        ROWS_OF_I8 + "return F.linear(x, w.to(f16) * s[:, None], b) + b\n",  # a bias twice
         EDGES + "return torch.ones(5, 8).index_add(0, t, x[s])\n",
         EDGES + "return torch.zeros(5, 32).index_add(1, t, x[s].T[:5])\n",
+        PLANES + "return F.tanh(F.group_norm(x, 32, g, b))\n",
+        PLANES + "y = F.group_norm(x, 32, g, b)\nreturn y, F.silu(y)\n",  # the norm is wanted too
+        STORED + "return F.relu(torch.add(F.batch_norm(x, m, v, g, b), r, alpha=2))\n",
+        STORED + "return F.relu(F.batch_norm(x, m, v, g, b) + r[:1])\n",  # a residual that is spread
+        STORED + "return F.relu(F.batch_norm(x, None, None, g, b, True))\n",  # the batch's own statistics
+        CODED.format(dim=0, least=1e-12, top=448.0, results="q, a, s"),  # scales of columns
+        CODED.format(dim=-1, least=0.0, top=448.0, results="q, a, s"),  # a row of zeros has no scale
+        CODED.format(dim=-1, least=1e-12, top=240.0, results="q, a, s"),  # another type's range
+        CODED.format(dim=-1, least=1e-12, top=448.0, results="q, a, s, y"),
     ],
 )  # fmt: skip
 def test_what_only_looks_alike_is_none(text: str) -> None:
@@ -194,12 +264,20 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
         (LAYERS + "return torch.relu(x.float() @ w.float()) @ v.float()\n", "bf16 in, f32 out"),
         (LAYERS + "return (torch.relu(x.float() @ w.float()) @ v.float()).to(bf16)\n", "a hidden layer in f32"),
         ("a: bf16[16, 64]\nc: bf16[32, 64]\nreturn (c.pow(2).sum(1) - 2 * a @ c.t()).argmin(1)\n", "rounded to bf16"),
+        (NARROW.replace("p: f32", "p: bf16") + "return ((a.float() * p) @ (b.float() * q[:, None]).t()).to(bf16)\n",
+         "operands of bf16, f32"),
+        (HEAD + "return F.cross_entropy(l.view(-1, 64), t)\n", "shares rounded to bf16"),
+        (NARROW.replace("f8e4m3", "f8e5m2") + "return (a.float() @ b.float()) * p * q\n", "numbers in f8e5m2"),
         ("x: f32[2, 4, 20, 20]\nw: f32[4, 1, 9, 9]\nreturn F.conv2d(x, w, groups=4)\n", "filters up to 7"),
         (EDGES.replace("s: i64[32].below(16)", "s: i64[32]") + "return torch.zeros(5, 8).index_add(0, t, x[s])\n",
          "counted from 0"),
         ("v: f32[64, 8]\noff: i64[5]\nn = off[1:] - off[:-1]\n"
          "seg = torch.repeat_interleave(torch.arange(4), n, output_size=64)\n"
          "return torch.zeros(4, 8).index_add(0, seg, v) / n[:, None]\n", "not said to run from 0"),
+        (BAGS.replace(".offsets", ".below") + "return F.embedding_bag(i, t, o)\n", "not said to run from 0"),
+        (BAGS.replace(".below(64)", "") + "return F.embedding_bag(i, t, o)\n", "not counted from 0"),
+        ("x: f64[2, 64, 30]\nreturn F.silu(F.group_norm(x, 8))\n", "operands of f64"),
+        (STORED.replace("m: f32", "m: f64") + "return F.batch_norm(x, m, v, g, b)\n", "vectors of f64"),
     ],
 )  # fmt: skip
 def test_what_a_kernel_does_not_take_is_said(text: str, reason: str) -> None:
@@ -225,3 +303,36 @@ def test_every_launcher_is_a_candidate_of_its_own() -> None:
     names = [w.name for w in WRITTEN]
     assert len(names) == len(set(names))
     assert {k.name for k in LAUNCHERS} <= set(names)
+
+
+@pytest.mark.parametrize("spelling", WEIGHTS)
+def test_stored_weights_in_rows_have_our_kernel_and_others_none(spelling: str) -> None:
+    assert found(WEIGHTS[spelling]) == ({} if spelling in NOT_OURS else {"weight_only_gemm": ""})
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKE.values(), ids=LOOK_ALIKE)
+def test_what_only_looks_like_stored_weights_has_none(text: str) -> None:
+    assert found(text) == {}
+
+
+def test_a_zero_point_taken_off_bytes_without_a_sign_wraps_and_is_none() -> None:
+    text = INT4["8 taken off the integers"]
+    assert found(text.replace("packed: i8", "packed: u8")) == {}
+    assert found(text.replace("- 8", "- 130")) == {}, "int8 ends at -128"
+    assert found(text.replace("((packed >> 4) & 15)", "(packed >> 4)")) == {}, "an arithmetic shift keeps the sign"
+
+
+def test_scales_of_columns_of_square_weights_are_not_those_of_rows() -> None:
+    text = "x: bf16[16, 256]\nw: i8[256, 256]\ns: bf16[256]\nreturn F.linear(x, w.to(bf16) * s)\n"
+    assert found(text) == {}
+    assert found(text.replace("* s)", "* s[:, None])")) == {"weight_only_gemm": ""}
+
+
+@pytest.mark.parametrize(("reduction", "reason"), [("mean", ""), ("none", "no gradient of every row's loss")])
+def test_training_has_the_loss_of_a_linear_layer_with_its_gradients(reduction: str, reason: str) -> None:
+    text = HEAD.replace("32]", "32].requires_grad")
+    text += f"return F.cross_entropy(l.float().view(-1, 64), t, reduction='{reduction}')\n"
+    (made,) = [c for c in candidates(lower(parse(text)), HOST) if c.name == "triton:linear_cross_entropy"]
+    assert made.available is not bool(reason)
+    assert reason in made.reason
+    assert "from kernels.ops.trained import linear_cross_entropy" in made.call

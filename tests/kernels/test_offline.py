@@ -13,6 +13,7 @@ from kernels.codegen.generated import generate
 from kernels.codegen.text.source import Source, load
 from kernels.ops.norm import forward as norms
 from kernels.ops.norm import rms_norm
+from kernels.ops.quantised import scaled_gemm
 from kernels.ops.softmax import softmax
 from kernels.tuning import Variant
 from profiler.oracle.compiler.machine import Machine
@@ -170,3 +171,16 @@ def compiled(variant: Variant) -> int | None:
 def test_a_kernel_that_does_not_compile_is_said() -> None:
     with pytest.raises(CompileError):
         compile_for(softmax.softmax_loop, POINTERS, {"N": 4096, "BLOCK": 1000, "LANE": 8, "STAGES": 1}, "sm_90")
+
+
+@pytest.mark.parametrize(("blocks", "moved"), [(128, 128), (256, 128)])
+def test_sums_of_f8_are_moved_after_128_whatever_a_tile_is(blocks: int, moved: int) -> None:
+    """64 rows, so that the matrix units of sm_90 are those that keep 14 bits."""
+    a, b = (torch.empty((n, 8192), dtype=torch.float8_e4m3fn, device="meta") for n in (64, 4096))
+    variant = next(v for v in scaled_gemm.space(a, b.T, False, False) if (v["BM"], v["BK"]) == (64, blocks))
+    item = scaled_gemm.build_of(variant, "f8")
+    constants = dict(item.variant.constants)
+    made = compile_for(
+        variant.kernel, item.signature, constants, "sm_90", variant.warps, 2, divisible=item.divisible
+    )  # fmt: skip
+    assert set(re.findall(r"maxNumImpreciseAcc = (\d+)", made.texts["ttgir"])) == {str(moved)}

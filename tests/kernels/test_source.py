@@ -24,12 +24,12 @@ def kernel_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_is_private_and_named_by_its_content(kernel_folder: Path) -> None:
     (source,) = generate(lower(parse("x: f32[8, 16]\ny = x + 1\nreturn y\n"))).sources
-    path = files.save(source)
+    path = files.save(source.text, source.key)
     assert path.read_text() == source.text
     assert path.name == f"k_{source.key}.py"
     assert stat.S_IMODE(kernel_folder.stat().st_mode) == 0o700
     path.write_text("raise SystemExit('tampered with')")
-    assert files.save(source).read_text() == source.text
+    assert files.save(source.text, source.key).read_text() == source.text
     assert [p.name for p in kernel_folder.iterdir() if p.suffix == ".tmp"] == []
 
 

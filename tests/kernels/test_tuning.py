@@ -49,6 +49,23 @@ def test_the_fastest_is_chosen_once_and_the_callers_tensor_is_left_alone(launche
     assert torch.equal(x, torch.ones(8))
 
 
+def test_what_a_launcher_only_reads_is_not_copied_and_what_it_is_given_twice_once(
+    launched: list[tuple[int, int]],
+) -> None:
+    read, written = torch.ones(8), torch.ones(8)
+    places: list[tuple[int, ...]] = []
+
+    def launch(variant: Variant, *tensors: torch.Tensor) -> None:
+        launched.append((variant["BLOCK"], 0))
+        places.append(tuple(t.data_ptr() for t in tensors))
+
+    Tuner("test").pick((7,), SPACE, launch, read, written, written, uncopied=(read,))
+    assert len(places) == len(SPACE)
+    for first, second, third in places:
+        assert first == read.data_ptr()
+        assert second == third != written.data_ptr()
+
+
 def test_another_process_takes_the_choice_from_disk(launched: list[tuple[int, int]], tmp_path: Path) -> None:
     pick(Tuner("test"), launched, torch.ones(8), (1000, torch.float32))
     launched.clear()

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from app.objects.trace import TraceBody
 from app.trace_report import profiler_cost
-from app.trace_report.step_model import step_of
+from app.trace_report.step_model import ENDS, End, step_of
 from tools.records.launched_record import lines as launched
 from tools.records.launched_record import row_lines
 from tools.records.step_record import lines as steps
@@ -42,7 +42,8 @@ def load(name: str) -> Any:
 def page() -> str:
     """The whole document."""
     parts = [HEAD, *verdicts(load("verdicts")), *repeatability(load("validations")), *in_place(load("steps")),
-             *applied(load("applied")), *landscapes(load("landscapes")), *chains(load("chains")),
+             *applied(load("applied")), *with_modules(load("program")), *landscapes(load("landscapes")),
+             *chains(load("chains")),
              *kits(load("kits")), *launched(load("launched")), *row_lines(load("rows"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
@@ -157,7 +158,23 @@ def applied(record: Json) -> Iterator[str]:
         known = [off for m in record["models"] if m["group"] == group and (off := off_by(m)) is not None]
         yield f"- {group}: {sum(abs(off) <= WITHIN for off in known)} of {len(known)} within {WITHIN:.0%}"
     yield ""
+    yield from not_yet_run(load("applied-predicted"))
     yield from profiled(record)
+
+
+def not_yet_run(record: Json) -> Iterator[str]:
+    """What was predicted before anybody measured it."""
+    yield (
+        f"Predicted on {record['date']} from the program alone (`python -m benchmarks.traces.predicted`), and not "
+        "measured: these models no run had when this was written.\n"
+    )
+    rows = []
+    for m in record["models"]:
+        after = m["predicted_us"]
+        ends = f"({after['low'] / 1e3:.2f} to {after['high'] / 1e3:.2f})"
+        rows.append([m["model"], f"{m['eager_us'] / 1e3:.2f}", ", ".join(m["followed"]),
+                     f"{after['mid'] / 1e3:.2f} {ends}"])  # fmt: skip
+    yield from table(["model", "eager, predicted, ms", "to follow", "then, predicted, ms"], rows)
 
 
 def profiled(record: Json) -> Iterator[str]:
@@ -178,6 +195,35 @@ def profiled(record: Json) -> Iterator[str]:
             rows.append([m["model"], f"{m['eager_us'] / 1e3:.2f}", *ways, f"{guess / 1e3:.2f}",
                          f"{guess / m['eager_us'] - 1:+.0%}"])  # fmt: skip
     yield from table(["model", "without", "plain", "shapes", "stacks", "estimated", "off by"], rows)
+
+
+def with_modules(record: Json) -> Iterator[str]:
+    """What the profiler costs where modules are recorded."""
+    yield "With modules (`with_stack=True, with_modules=True`, which the header tells) it takes more. In-sample:\n"
+    rows = []
+    for r in record["rows"]:
+        bare, guess = r["overhead"]["its_bare_us"], of_modules_us(r, "mid")
+        rows.append([r["name"], *(f"{us / 1e3:.2f}" for us in (bare, r["overhead"]["stacks_us"], guess)),
+                     f"{guess / bare - 1:+.0%}"])  # fmt: skip
+    yield from table(["model", "without", "shapes, stacks and modules", "estimated", "off by"], rows)
+
+
+def of_modules_us(row: Json, end: End) -> float:
+    """What a step is estimated to take without the profiler, of its time with modules and that of its kernels: all
+    that the GPU waits is for launches, which are made just before they are needed."""
+    wall, kernels = row["overhead"]["stacks_us"], row["recorded_kernels_us"]
+    idle = max(0.0, wall - kernels)
+    parts = {
+        "wall_us": wall, "kernels_us": kernels, "communication_us": 0.0, "copies_us": 0.0, "idle_us": idle,
+        "idle_share": idle / wall, "idle_launch_us": idle, "idle_host_us": 0.0, "idle_communication_us": 0.0,
+        "idle_device_us": 0.0,
+    }  # fmt: skip
+    pace = {"launches": row["recorded_launches"], "gpu_us": 0.0, "lead_us": 0.0}
+    slows = dict.fromkeys(ENDS, profiler_cost.WITH_MODULES[end])
+    step = step_of(cast("TraceBody", {"step_parts": parts, "pace": pace, "regions": [], "profiler_slows": slows}))
+    assert step is not None
+    wall_us: float = step.parts["wall_us"]
+    return wall_us
 
 
 def unprofiled_us(model: Json) -> float:

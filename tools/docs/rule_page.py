@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from app.advice import off_floor, rule, sensitivity, widget
+from app.advice.beyond_triton import WAYS
 from app.advice.case import Case
 from app.advice.criteria import CRITERIA
 from app.advice.declaration import Declaration
@@ -124,7 +125,14 @@ def _section(criterion: Declaration) -> str:
     fires = "holds" if criterion.fires_at else "does not hold"
     where = "" if criterion.always else ", and something is advised"
     lines += [f"- [In a check](ci.md): finds regions for which it {fires}{where}."]
+    lines += ["", *_beyond_triton()] if criterion.name == "needs-cuda" else []
     return "\n".join([*lines, ""])
+
+
+def _beyond_triton() -> list[str]:
+    """What gives more than Triton, as a table."""
+    rows = [f"| {w.name} | {arch}* | {bought} | {w.source} |" for w in WAYS for arch, bought in w.buys.items()]
+    return ["| more than Triton gives | compiled for | buys | source |", "|-|-|-|-|", *rows]
 
 
 def _example(criterion: Declaration) -> Criterion:

@@ -1,4 +1,5 @@
-"""Writes tests/records/kernel-builds.json: what every kernel of kernels/ compiles to for five targets, with no GPU.
+"""Writes tests/records/kernel-builds.json: what every kernel of kernels/ compiles to for every target of
+`kernels.builds`, with no GPU.
 
 `python -m tools.records.record_builds [OPERATION ...]`; named ones replace their part of the record.
 """

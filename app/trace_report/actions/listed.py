@@ -74,17 +74,49 @@ def adds_otherwise(action: Action) -> bool:
     return adds is not None and saves is not None and abs(adds - saves["mid"]) > 0.005 * abs(saves["mid"])
 
 
+LEAST_TOLD = 0.01
+"""Of a step, below which a saving is told as less than that: no "-0 %"."""
+SHOWN = 0.005
+"""What two digits show."""
+SHORT_US = 100.0
+"""A shorter step is told in microseconds."""
+LITTLE, NOTHING = "less than 1 %", "nothing by itself"
+
+
+def little(saved_us: float, before_us: float) -> str:
+    """Words for a saving that is too small for a figure; "" for one that has one."""
+    if saved_us >= LEAST_TOLD * before_us:
+        return ""
+    return LITTLE if saved_us > 0.0 else NOTHING
+
+
+def a_step_of(action: Action) -> str:
+    """The step that the action is about, with its phase where it is a serving engine's."""
+    phase = action.get("phase")
+    return {"mixed": "a step of prefill and decode"}.get(phase, f"a {phase} step") if phase else "a step"
+
+
 def saving_words(action: Action) -> str:
     """What the action saves of a step, in ms, and what it adds to those before it."""
     saves, step = action["saves_us"], action["step_time_us"]
     if saves is None or step is None:
-        return "no time is predicted"
+        return "no time is predicted" + (f" of {a_step_of(action)}" if action.get("phase") else "")
     if action["evidence"]["kind"] == "bound":
         return f"saves at most {saves['high'] / 1e3:.2f} ms"
-    words = f"saves {saves['mid'] / 1e3:.2f} ms ({saves['low'] / 1e3:.2f} to {saves['high'] / 1e3:.2f}) of a step, "
-    words += f"which then takes {step['mid'] / 1e3:.2f}"
+    before, a_step = step["mid"] + saves["mid"], a_step_of(action)
+    unit, us = ("ms", 1e3) if before >= SHORT_US else ("µs", 1.0)
+    if small := little(saves["mid"], before):
+        words = f"saves {small} of {a_step} of {before / us:.2f} {unit}"
+        words += f" (up to {saves['high'] / us:.2f})" if saves["high"] >= SHOWN * us else ""
+    else:
+        words = (
+            f"saves {saves['mid'] / us:.2f} {unit} ({saves['low'] / us:.2f} to {saves['high'] / us:.2f}) of {a_step}, "
+        )
+        words += f"which then takes {step['mid'] / us:.2f}"
     if adds_otherwise(action):
-        words += f"; adds {(action['adds_us'] or 0.0) / 1e3:.2f} to those above"
+        adds = action["adds_us"] or 0.0
+        told = f"{adds / us:.2f}" if adds >= LEAST_TOLD * before else LITTLE if adds > 0.0 else "nothing"
+        words += f"; adds {told} to those above"
     return words
 
 

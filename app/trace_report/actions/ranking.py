@@ -6,9 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.objects.common import Range
-from app.objects.trace import Action, Trace, TraceBody
-from app.trace_report.actions import fp8, host, math_attention, precision, recording, regions, waits, whole_step
+from app.objects.trace import Action, PhaseKind, Trace, TraceBody
+from app.trace_report.actions import (
+    fp8,
+    host,
+    math_attention,
+    precision,
+    recording,
+    regions,
+    table_batch,
+    waits,
+    whole_step,
+)
 from app.trace_report.actions.model import Option
+from app.trace_report.actions.of_step import which_step
+from app.trace_report.phase import phase_of_region, words_of
 from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
 from profiler.hardware import find_device
 
@@ -68,6 +80,8 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
         p for p in priced if p.option.first or (p.saved_us(wall) >= WORTH * wall if p.option.scope_is_step else
                                                 not host_first or p.after_us is not None)
     ]  # fmt: skip
+    if of_which := which_step(trace.get("step_times")):
+        priced = [_of_which_step(p, of_which) for p in priced]
     times, notes = trace.get("host_times") or [], trace.get("notes") or []
     recorded = not trace.get("origin")  # a predicted step lacks nothing that recording it again would show
     kernels = (trace.get("where") or {"kernels": []})["kernels"]
@@ -80,6 +94,14 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
         replace(p, option=replace(p.option, instead_of="")) if p.option.instead_of not in told else p for p in priced
     ]
     return step, _without_trifles(step, _ranked(step, _told(step, priced)))
+
+
+def _of_which_step(priced: Priced, of_which: str) -> Priced:
+    """What is said of launches is said of the step that it was seen in."""
+    if priced.option.id != whole_step.GRAPHS:
+        return priced
+    because = f"{priced.option.because}. The launches and the waiting are {of_which}"
+    return replace(priced, option=replace(priced.option, because=because))
 
 
 def _told(step: Step, priced: Sequence[Priced]) -> list[Priced]:
@@ -216,6 +238,8 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
     options += precise
     if device is not None and fp8.is_installed():
         options += fp8.eight_bits(step, device, trained)
+    if table_batch.is_installed():
+        options += table_batch.table_batch(step)
     options += math_attention.fast_kernels(step)
     layout = waits.channels_last(step, kernels)
     if compiled := next((o.id for o in options if o.id in WHOLE_MODEL and o.counted), ""):
@@ -319,7 +343,10 @@ def _action(step: Step, priced: Priced, adds_us: float | None, on_top: str) -> A
     times: Range = {"low": low, "mid": mid, "high": high}
     saves: Range = {"low": wall - high, "mid": wall - mid, "high": wall - low}
     keys = [step.regions[i].get("key") for i in option.regions]
-    return {
+    phase = step.phase["kind"] if step.phase else None
+    if not option.scope_is_step:
+        phase = phase_of_region(step.regions[option.regions[0]], step.phase)
+    made: Action = {
         "id": option.id,
         "scope": "step" if option.scope_is_step else "region",
         "region": None if option.scope_is_step else keys[0],
@@ -332,9 +359,16 @@ def _action(step: Step, priced: Priced, adds_us: float | None, on_top: str) -> A
         "step_time_us": times if known else None,
         "adds_us": adds_us,
         "evidence": option.evidence,
-        "because": f"{option.because}{_only_then(priced, wall, adds_us)}{on_top}",
+        "because": f"{option.because}{_only_then(priced, wall, adds_us)}{on_top}{_of_phase(option, phase)}",
         "numerics": option.numerics,
         "regions": keys,
         "parts_us": _parts_us(step, option, adds_us),
         "instead_of": option.instead_of,
     }
+    return {**made, "phase": phase} if phase else made
+
+
+def _of_phase(option: Option, phase: PhaseKind | None) -> str:
+    """What the step's phase means for the action: nothing for a recording that lacks something."""
+    words = words_of(phase) if option.change is not None else ""
+    return f". {words}" if words else ""

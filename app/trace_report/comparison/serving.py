@@ -48,6 +48,19 @@ def serving(regions: Sequence[AnyRegion]) -> Serving | None:
     return {"kind": "decode" if single > MOST else "prefill", "tokens": _median(told), "single_share": single}
 
 
+def tokens_at_a_time(region: AnyRegion) -> list[tuple[int, float]]:
+    """Of one region's calls the tokens of each sequence, with how often it is called with so many: by attention's
+    queries, else by what has three dimensions, of which the second is the tokens."""
+    told = list(_queries([region]))
+    if told:
+        return told
+    return [
+        (first[1], calls)
+        for operands, calls, _ in _shapes([region])
+        if (first := next(iter(operands.values()), ())) and len(first) == 3
+    ]
+
+
 def same_kind(ours: Serving | None, theirs: Serving | None) -> bool | None:
     """Whether both work on one token at a time, or neither does; None where one does not tell."""
     return None if ours is None or theirs is None else ours["kind"] == theirs["kind"]

@@ -110,7 +110,7 @@ def units_of(dtype: str | None) -> str:
     return f"{dtype} matrix units" if dtype not in (None, "f32", "f64") else f"{dtype or 'f32'} vector units"
 
 
-SCALED = ("f16", "tf32", "f8e4m3", "f8e5m2")
+SCALED = ("f16", "tf32", "f8e4m3", "f8e5m2", "f4e2m1x2")
 """Dtypes whose rate is the datasheet's times the share that bf16 was measured to reach."""
 
 

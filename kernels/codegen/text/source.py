@@ -239,11 +239,11 @@ def _private(folder: Path) -> Path:
     return folder if mine and os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="tritonworthy-kernels-"))
 
 
-def save(source: Source) -> Path:
+def save(text: str, key: str) -> Path:
     """Write the text under its content's hash, whole or not at all, and give its path."""
     folder = _private(cache_dir())
-    path = folder / f"k_{source.key}.py"
-    data = source.text.encode()
+    path = folder / f"k_{key}.py"
+    data = text.encode()
     if not path.exists() or path.read_bytes() != data:
         handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
         with os.fdopen(handle, "wb") as file:
@@ -254,10 +254,15 @@ def save(source: Source) -> Path:
 
 def load(source: Source) -> ModuleType:
     """The text as a module, imported from its file; the same text gives the same module."""
-    name = f"tritonworthy_kernel_{source.key}"
+    return load_text(source.text, source.key)
+
+
+def load_text(text: str, key: str) -> ModuleType:
+    """The same of any generated text. key: its hash."""
+    name = f"tritonworthy_kernel_{key}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, save(source))
+    spec = importlib.util.spec_from_file_location(name, save(text, key))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -11,7 +11,7 @@ import torch.fx
 from kernels.codegen.index import Unsupported
 from kernels.libraries.adapters.editor import Editor, Maker, attention_operands, operand, vector
 from kernels.libraries.adapters.pytorch import channel_operands, groups_of, of_loss, sdpa
-from kernels.libraries.calls import flag_gems, flash, liger, quack
+from kernels.libraries.calls import flag_gems, flash, liger, quack, serving
 from profiler.region.graph.match_model import Match
 
 Function = Callable[..., Any]
@@ -167,6 +167,21 @@ def _quack_gemm_act(e: Editor, match: Match) -> torch.fx.Node:
     return made
 
 
+def block_scaled(function: Function) -> Maker:
+    """function(a, b, scale_a, scale_b) -> bf16, of the operands of torch._scaled_mm."""
+
+    def maker(e: Editor, match: Match) -> torch.fx.Node:
+        if match.roles.get("bias") is not None or match.roles.get("scale_result") is not None:
+            raise Unsupported("a block-scaled product with a bias or a scaled result")
+        a, b, *scales = (e.need(match.roles[r]) for r in ("x", "mat2", "scale_a", "scale_b"))
+        made = e.call(function, a, b, *scales, like=a)
+        rows, columns = a.meta["val"].shape[0], b.meta["val"].shape[1]
+        made.meta["val"] = a.meta["val"].new_empty((rows, columns), dtype=torch.bfloat16)
+        return made
+
+    return maker
+
+
 PACKAGES: Mapping[str, Maker] = {
     "liger_rms_norm": norm(liger.rms_norm),
     "liger_fused_add_rms_norm": add_norm(liger.fused_add_rms_norm),
@@ -205,5 +220,13 @@ PACKAGES: Mapping[str, Maker] = {
     "flash_attn_4": attention(flash.attention_4),
     "flash_attn_cross_entropy": loss(flash.cross_entropy, narrow=torch.float32),
     "causal_conv1d": _causal_conv1d,
+    "sageattention": attention(serving.sage_attention),
+    "unsloth_rms_norm": norm(serving.unsloth_rms_norm),
+    "unsloth_swiglu": gate(serving.unsloth_swiglu),
+    "unsloth_geglu": gate(serving.unsloth_geglu),
+    "vllm_rms_norm": norm(serving.vllm_rms_norm),
+    "flashinfer_mm_fp4": block_scaled(serving.flashinfer_mm_fp4),
+    "flashinfer_mm_mxfp8": block_scaled(serving.flashinfer_mm_mxfp8),
+    "torchao_mx_fp8": block_scaled(serving.torchao_mx_fp8),
     "cut_cross_entropy": of_loss(flash.linear_cross_entropy),
 }

@@ -141,8 +141,16 @@ def _triton_matmul_epilogue(e: Editor, match: Match) -> torch.fx.Node:
     return made
 
 
+def _triton_causal_conv1d(e: Editor, match: Match) -> torch.fx.Node:
+    from kernels.ops.trained import causal_conv1d
+
+    x, weight, bias = e.need(match.roles["x"]), e.need(match.roles["weight"]), e.node(match.roles.get("bias"))
+    taps = e.call(torch.squeeze, weight, 1)
+    return e.call(causal_conv1d, x, taps, bias, match.roles["activation"], like=x)
+
+
 def _triton_flash_attention(e: Editor, match: Match) -> torch.fx.Node:
-    from kernels.ops.attention.flash_attention import flash_attention
+    from kernels.ops.trained import flash_attention
 
     heads, mask = heads_of(e, match), e.node(match.roles.get("mask"))
     if mask is not None:
@@ -155,6 +163,16 @@ def _triton_flash_attention(e: Editor, match: Match) -> torch.fx.Node:
             mask = e.cast(mask, dtype)
     causal, scale = bool(match.roles.get("causal")), match.roles.get("scale")
     made = e.call(flash_attention, heads.q, heads.k, heads.v, mask, causal, None, None, scale, like=heads.q)
+    made.meta["val"] = heads.result()
+    return made
+
+
+def _triton_banded_attention(e: Editor, match: Match) -> torch.fx.Node:
+    from kernels.ops.trained import flash_attention
+
+    heads, roles = heads_of(e, match), match.roles
+    settings = (roles["causal"], roles["window"], roles["cap"], roles["scale"])
+    made = e.call(flash_attention, heads.q, heads.k, heads.v, None, *settings, like=heads.q)
     made.meta["val"] = heads.result()
     return made
 
@@ -175,4 +193,6 @@ ADAPTERS: Mapping[str, Maker] = {
     "triton:gated_activation": _triton_gated_activation,
     "triton:matmul_epilogue": _triton_matmul_epilogue,
     "triton:flash_attention": _triton_flash_attention,
+    "triton:banded_attention": _triton_banded_attention,
+    "triton:causal_conv1d": _triton_causal_conv1d,
 }

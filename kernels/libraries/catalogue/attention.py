@@ -61,6 +61,15 @@ def _own_heads(f: Facts) -> bool | None:
 
 
 OWN_HEADS = Condition("a head of k and v for each of q", _own_heads)
+SAGE_HEADS = Condition("head size 64, 96 or 128", lambda f: None if (n := f.size("q")) is None else n in (64, 96, 128))
+
+
+def _one_head_size(f: Facts) -> bool | None:
+    q, v = f.size("q"), f.size("v")
+    return None if q is None or v is None else q == v
+
+
+ONE_HEAD_SIZE = Condition("heads of v as wide as those of q", _one_head_size)
 GEMS_HEADS = Condition(
     "head size 16, 32, 64, 128 or 256", lambda f: None if (n := f.size("q")) is None else n in (16, 32, 64, 128, 256)
 )
@@ -144,6 +153,13 @@ ENTRIES: tuple[Entry, ...] = (
         "library:flag_gems.scaled_dot_product_attention", "flag_gems", ATTENTION,
         CALL.replace("F.", "flag_gems.", 1),
         (GEMS_HEADS, FOUR, NO_DROPOUT), (17,), (8, 0), HALF, adapter="flag_gems_attention", source="flag_gems 5.0.2",
+    ),
+    Entry(
+        "library:sageattention.sageattn", "sageattention", ATTENTION,
+        'sageattention.sageattn({q}, {k}, {v}, tensor_layout="HND", is_causal={causal}, sm_scale={scale})',
+        (NO_MASK, SAGE_HEADS, ONE_HEAD_SIZE, FOUR, NO_DROPOUT), (17,), (8, 0), HALF, True, adapter="sageattention",
+        since="1.0", loses_digits=True,
+        gives_up="scores of 8-bit integers: about two digits", source="sageattention 1.0.6, core.py",
     ),
     Entry(
         "library:flashinfer.attention", "flashinfer", ATTENTION, "flashinfer.BatchDecodeWithPagedKVCacheWrapper(...)",

@@ -49,6 +49,7 @@ ENTRIES: tuple[Entry, ...] = (
         (TRAINING, ROWS, WIDENED, ROUNDED), (34,), dtypes=NO_DOUBLE, adapter="liger_narrow_cross_entropy", since="0.1",
         note="Reads the logits as they are, and rounds each row's loss to their dtype.",
         gives_up="the logits, and the loss's precision", source="linkedin/Liger-Kernel ead96b61", narrow=True,
+        loses_digits=True,
     ),
     Entry(
         "library:quack.cross_entropy", "quack", LOSS, "quack.cross_entropy({x}, {target}, reduction={reduction!r})",

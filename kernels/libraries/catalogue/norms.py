@@ -116,6 +116,17 @@ ENTRIES: tuple[Entry, ...] = (
         adapter="flag_gems_rms_norm", source="flag_gems 5.0.2",
     ),
     Entry(
+        "library:vllm.rms_norm", "vllm", RMS, "vllm._custom_ops.rms_norm(out, {x}, {weight}, {eps})",
+        (Condition("with a weight", lambda f: "weight" in f.sizes),), (26,), (8, 0), NO_DOUBLE, True,
+        adapter="vllm_rms_norm", gives_up="writes into a tensor that is given", source="vllm 0.33.0, _custom_ops.py",
+    ),
+    Entry(
+        "library:unsloth.rms_norm", "unsloth", RMS, "Fast_RMS_Layernorm.apply({x}, {weight}, {eps})",
+        (Condition("with a weight", lambda f: "weight" in f.sizes), liger_row("x")), (26,), (7, 0), NO_DOUBLE,
+        adapter="unsloth_rms_norm", gives_up="importing unsloth changes transformers' classes",
+        source="unsloth 2026.10.9, kernels/rms_layernorm.py",
+    ),
+    Entry(
         "library:flashinfer.rmsnorm", "flashinfer", RMS, "flashinfer.rmsnorm({x}, {weight}, {eps})",
         (Condition("with a weight", lambda f: "weight" in f.sizes), rank("x", 2, "two dimensions")), (26,), (8, 0),
         HALF,

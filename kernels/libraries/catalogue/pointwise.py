@@ -80,6 +80,17 @@ ENTRIES: tuple[Entry, ...] = (
         "flag_gems.gelu_and_mul({a}, {b}, {approximate!r})", (one_dtype("a", "b"),), (40,), dtypes=NO_DOUBLE,
         adapter="flag_gems_gelu_and_mul", source="flag_gems 5.0.2",
     ),
+    Entry(
+        "library:unsloth.swiglu", "unsloth", SWIGLU, "unsloth.kernels.swiglu.swiglu_fg_kernel({a}, {b})",
+        (one_dtype("a", "b"),), (40,), (7, 0), HALF, True, adapter="unsloth_swiglu",
+        gives_up="importing unsloth changes transformers' classes", source="unsloth 2026.10.9, kernels/swiglu.py",
+    ),
+    Entry(
+        "library:unsloth.geglu", "unsloth", GEGLU, "unsloth.kernels.geglu.geglu_approx_forward_kernel({a}, {b})",
+        (one_dtype("a", "b"), TANH), (40,), (7, 0), HALF, True,
+        adapter="unsloth_geglu", gives_up="importing unsloth changes transformers' classes",
+        source="unsloth 2026.10.9, kernels/geglu.py",
+    ),
     compiled(ROPE, 41, conditions=(FLOATING,), source="pytorch/pytorch#141265"),
     Entry(
         "library:liger_kernel.rope", "liger_kernel", ROPE, "liger_rope({x}, key, {cos}, {sin})",

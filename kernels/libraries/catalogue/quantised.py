@@ -12,22 +12,38 @@ from kernels.libraries.conditions import (
     constant,
     multiple,
 )
-from kernels.libraries.model import Condition, Entry, Operation, capability_among
+from kernels.libraries.model import Condition, Entry, Facts, Operation, capability_among
 
 FP8, FP8_BLOCKS = frozenset({"fp8_gemm"}), frozenset({"fp8_block_gemm"})
+MX = frozenset({"mx_gemm"})
 INT8, INT8_WEIGHT, INT4 = frozenset({"int8_gemm"}), frozenset({"int8_weight_gemm"}), frozenset({"int4_gemm"})
 QUANTISE = frozenset({"quantise"})
 
 SMALL_BATCH = at_most("a", 64, "up to 64 rows (Marlin: 3.1 times up to 16, none at 128)", 0)
 SIXTEENS = multiple("inner and outer size multiples of 16", 16, ("a", -1), ("b", 0), ("b", 1))
+SIXTEENS_MX = multiple("sizes multiples of 16", 16, ("x", -1), ("mat2", 0), ("mat2", 1))
 GROUPS = constant("group", "groups of 32, 64 or 128", lambda n: n in (32, 64, 128))
 PLAIN = Condition("one scale a tensor or a token", lambda f: not f.roles.get("block"))
+NO_MXFP4 = Condition(
+    "f4 with scales of f8e4m3 (torch has mxfp4 on AMD's gfx950 alone)",
+    lambda f: f.arch == "gfx950" or f.dtype != "f4e2m1x2" or f.dtypes.get("scale_a") != "f8e8m0",
+)
+
+
+def _block_units(facts: Facts) -> bool | None:
+    """Block formats have units in sm_100 and newer; of AMD's in gfx950, where torch's call takes mxfp4."""
+    if facts.arch.startswith("gfx"):
+        return facts.arch == "gfx950" and facts.dtype == "f4e2m1x2" and facts.dtypes.get("scale_a") == "f8e8m0"
+    return None if facts.capability is None else facts.capability >= (10, 0)
+
+
+BLOCK_UNITS = Condition("NVIDIA GPU of compute capability 10.0 or newer, for mxfp4 gfx950", _block_units)
 BLOCKED = Condition("one scale a block", lambda f: bool(f.roles.get("block")))
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(7, "fp8 GEMM, a scale a tensor or a row", "Y", FP8),
-    Operation(8, "fp8 GEMM, a scale a block", "Y*", FP8_BLOCKS,
-              note="mxfp8 and nvfp4 are no types of a region's text; for them sm_100 and F.scaled_mm"),
+    Operation(8, "fp8 or f4 GEMM, a scale a block", "Y*", FP8_BLOCKS | MX,
+              note="mxfp8, mxfp4 and nvfp4 are written with torch._scaled_mm, whose scales lie as cuBLAS wants them"),
     Operation(9, "int8 x int8 GEMM", "Y", INT8),
     Operation(10, "int8 weight-only GEMM", "C", INT8_WEIGHT),
     Operation(11, "int4 weight-only GEMM", "Y*", INT4),
@@ -37,7 +53,7 @@ OPERATIONS: tuple[Operation, ...] = (
               note="torch.sparse.mm, for high sparsity only"),
     Operation(45, "quantisation to int8 or fp8, a scale a tensor or a token", "C", QUANTISE, where=(PLAIN,)),
     Operation(46, "fp8 quantisation, a scale a block", "C", QUANTISE, where=(BLOCKED,)),
-    Operation(47, "nvfp4 or mxfp4 quantisation with swizzle", "Y", inexpressible="no type of half a byte",
+    Operation(47, "nvfp4 or mxfp4 quantisation with swizzle", "Y", inexpressible="torch has no cast to f4",
               note="flashinfer.fp4_quantize and torchao's mx kernels, sm_100"),
 )  # fmt: skip
 
@@ -62,6 +78,35 @@ ENTRIES: tuple[Entry, ...] = (
         "flashinfer.gemm.gemm_fp8_nt_groupwise({a}, {b:turned}, ...)",
         (capability_among((10, 0), (12, 0)),), (8,), dtypes=("f8e4m3",), forward_only=True,
         unmeasured="scales would have to be turned into its layout outside of the region", source="flashinfer fb28d724",
+    ),
+    Entry(
+        "library:torch.nn.functional.scaled_mm.mx", "torch", MX,
+        "torch._scaled_mm({x}, {mat2}, {scale_a}, {scale_b}, out_dtype=torch.bfloat16)",
+        (BLOCK_UNITS, NO_MXFP4, SIXTEENS_MX), (8,), dtypes=("f8e4m3", "f8e5m2", "f4e2m1x2"), forward_only=True,
+        feature="F.scaled_mm", since="2.8",
+        unmeasured="it is the call already", gives_up="scales in cuBLAS's own layout; no backward",
+        source="torch 2.13, torch/_meta_registrations.py, _check_scaled_mm_sizes_v2", targets=frozenset({"_scaled_mm"}),
+    ),
+    Entry(
+        "library:flashinfer.mm_fp4", "flashinfer", MX,
+        "flashinfer.mm_fp4({x}, {mat2}, {scale_a}, {scale_b})",
+        (capability_among((10, 0), (10, 3), (12, 0), (12, 1)),), (8,), dtypes=("f4e2m1x2",), forward_only=True,
+        adapter="flashinfer_mm_fp4", note="Chooses among cuDNN, CUTLASS, TensorRT-LLM and CuTe DSL kernels.",
+        source="flashinfer-python 0.7.2.post1, gemm/gemm_base.py",
+    ),
+    Entry(
+        "library:flashinfer.mm_mxfp8", "flashinfer", MX,
+        "flashinfer.mm_mxfp8({x}, {mat2}, {scale_a}, {scale_b})",
+        (capability_among((10, 0), (10, 3), (12, 0), (12, 1)),), (8,), dtypes=("f8e4m3",), forward_only=True,
+        adapter="flashinfer_mm_mxfp8", source="flashinfer-python 0.7.2.post1, gemm/gemm_base.py",
+    ),
+    Entry(
+        "library:torchao.mx_fp8_bf16", "torchao", MX,
+        "torch.ops.torchao.mx_fp8_bf16({x}, {mat2}, {scale_a}, {scale_b})",
+        (capability_among((10, 0)),), (8,), dtypes=("f8e4m3",), forward_only=True,
+        adapter="torchao_mx_fp8", gives_up="only in torchao's build for sm_100",
+        note="quantize_(model, MXDynamicActivationMXWeightConfig()) makes such layers.",
+        source="torchao 0.18.0, ops.py, prototype/mx_formats/inference_workflow.py",
     ),
     Entry(
         "library:torch._int_mm", "torch", INT8, "torch._int_mm({a}, {b})",

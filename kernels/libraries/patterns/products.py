@@ -62,6 +62,41 @@ def _logsumexp(bound: Bound) -> Roles | None:
     return None if scale is None else {**bound, "scale": float(scale)}
 
 
+CLASSES = either(
+    call("t", Leaf("w")), call("transpose", Leaf("w"), dim0=Fixed((0, -2)), dim1=Fixed((1, -1))),
+    call("permute", Leaf("w"), dims=Fixed(([1, 0],))),
+)  # fmt: skip
+LOGITS = Viewed(call("mm", X, CLASSES, role="product"))
+LINEAR_LOSS = part(
+    call(
+        "nll_loss_forward",
+        call("_log_softmax", LOGITS, dim=Fixed((1, -1)), half_to_float=ANY, role="shares"), TARGET,
+        weight=Fixed((None,)), reduction=Constant("code"), ignore_index=Constant("ignore_index"),
+    ), 0,
+)  # fmt: skip
+CODES_OF_REDUCTIONS = ("none", "mean", "sum")
+"""By aten's own numbers for them."""
+
+
+def _linear_loss(bound: Bound) -> Roles | None:
+    """Rows of X stay rows: views between may only fold leading axes, as of [batch, time, classes]."""
+    rows, classes = shape(bound["product"])
+    fitting = shape(bound["shares"]) == (rows, classes) and shape(bound["target"]) == (rows,)
+    return {**bound, "reduction": CODES_OF_REDUCTIONS[bound["code"]]} if fitting else None
+
+
+def _linear_loss_limits(facts: Facts, graph: Graph) -> str:
+    if facts.dtypes["target"] not in INTEGERS:
+        return f"classes in {facts.dtypes['target']}"
+    if facts.dtypes["shares"] != "f32":
+        return f"shares rounded to {facts.dtypes['shares']}"
+    if not graph.region.requires_grad:
+        return ""
+    if facts.dtypes["x"] == "f16":
+        return "f16 logits, whose gradient over all rows f16 cannot hold before a loss's scale is in it"
+    return "no gradient of every row's loss" if facts.roles["reduction"] == "none" else ""
+
+
 AFFINE = (Leaf("weight"), Leaf("bias"))
 MEAN = call("mean", PRODUCT, dim=Constant("dim"), keepdim=True)
 CENTRED = call("sub", PRODUCT, MEAN)
@@ -252,6 +287,12 @@ PRODUCTS: tuple[Launcher, ...] = (
         ("x", "target", "ignore_index", "label_smoothing", "reduction"), ("f32",),
         (), None, ("x",), frozenset({"ignore_index", "label_smoothing", "reduction"}), rank=-1, limits=_loss_limits,
         recognised={"cross_entropy": _loss}, trained=True,
+    ),
+    Launcher(
+        "triton:linear_cross_entropy", "linear_cross_entropy", "linear_cross_entropy",
+        ("x", "w", "target", "ignore_index", "reduction"), ("f32",), (Pattern((LINEAR_LOSS,)),), _linear_loss,
+        ("x", "w"), frozenset({"ignore_index", "reduction"}), rank=-1, limits=_linear_loss_limits, seen=("shares",),
+        trained=True,
     ),
     Launcher(
         "triton:matmul_logsumexp", "matmul_logsumexp", "matmul_logsumexp", ("a", "b", "scale"), ("f32",),

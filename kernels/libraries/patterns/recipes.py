@@ -258,14 +258,26 @@ CAUSAL_CONV = call(
     "convolution", PADDED, W, bias=either(Leaf("bias"), Fixed((None,))), stride=Fixed(([1],)), padding=Fixed(([0],)),
     dilation=Fixed(([1],)), transposed=False, output_padding=Fixed(([0],)), groups=Constant("groups"),
 )  # fmt: skip
-CAUSAL = either(With(call("silu", CAUSAL_CONV), {"activation": "silu"}), With(CAUSAL_CONV, {"activation": None}))
+CUT_CONV = call(
+    "slice",
+    call("convolution", X, W, bias=either(Leaf("bias"), Fixed((None,))), stride=Fixed(([1],)),
+         padding=either(*(With(Fixed(([p],)), {"margin": p}) for p in range(1, 8))), dilation=Fixed(([1],)),
+         transposed=False, output_padding=Fixed(([0],)), groups=Constant("groups")),
+    dim=Fixed((2, -1)), start=Fixed((0, None)), end=ANY, role="cut",
+)  # fmt: skip
+CAUSAL_CONVS = either(CAUSAL_CONV, CUT_CONV)
+CAUSAL = either(With(call("silu", CAUSAL_CONVS), {"activation": "silu"}), With(CAUSAL_CONVS, {"activation": None}))
 
 
 def _causal(bound: Bound) -> Mapping[str, Any] | None:
-    """Padded on the left by the filter's width less one, one filter a channel."""
-    x, w, pad = shape(bound["x"]), shape(bound["weight"]), list(bound["padded"].args[1])
+    """Padded on the left by the filter's width less one, or on both sides and cut; one filter a channel."""
+    x, w = shape(bound["x"]), shape(bound["weight"])
     deep = len(x) == 3 and w[1] == 1 and w[0] == x[1] == bound["groups"]
-    return {"bias": None, **bound, "width": w[-1]} if deep and pad == [w[-1] - 1, 0] else None
+    if "cut" in bound:
+        left = bound["margin"] == w[-1] - 1 and shape(bound["cut"])[-1] == x[-1]
+    else:
+        left = list(bound["padded"].args[1]) == [w[-1] - 1, 0]
+    return {"bias": None, **bound, "width": w[-1]} if deep and left else None
 
 
 def _segments(bound: Bound) -> Mapping[str, Any]:

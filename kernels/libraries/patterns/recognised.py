@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from kernels.libraries.patterns import graph_matchers
@@ -47,9 +48,14 @@ CALLS: Mapping[str, str] = {
 """Kind -> the aten operations that are it by themselves, by base name."""
 
 KIND_OF_CALL: Mapping[str, str] = {name: kind for kind, names in CALLS.items() for name in names.split()}
-TITLE_WORDS = {"fft": "FFT", "fp8_gemm": "scaled GEMM", "int8_gemm": "int8 GEMM"}
+CAUSAL_KIND = "causal_conv1d"
+TITLE_WORDS = {"fft": "FFT", "fp8_gemm": "scaled GEMM", "mx_gemm": "block-scaled GEMM", "int8_gemm": "int8 GEMM"}
 GIVEN_NAMES = {"self": "x", "input": "x", "grad_output": "x", "indices": "index"}
 """Roles that read better than the schema's names."""
+
+
+BLOCK_SCALED = (torch.float8_e8m0fnu, torch.float4_e2m1fn_x2)
+"""Of mxfp8 the scales, of mxfp4 and nvfp4 the numbers."""
 
 
 def recognised(graph: Graph, matches: Sequence[Match]) -> tuple[Match, ...]:
@@ -112,10 +118,18 @@ def _closer(kind: str, node: Node) -> str:
         x: Any = named.get("input", named.get("self"))
         groups = named.get("groups", 1)
         return "depthwise_convolution" if groups > 1 and groups == shape(x)[1] else kind
+    if kind == "fp8_gemm":
+        return "mx_gemm" if any(t.meta["val"].dtype in BLOCK_SCALED for t in node.all_input_nodes) else kind
     if kind == "kv_append":
         rows = len(shape(node)) == 3
         return kind if rows and not arguments(node).get("accumulate", (False, None))[0] else ""
     return kind
+
+
+def causal_convolutions(graph: Graph) -> Iterator[Match]:
+    """Those along time, which a kernel of our own takes as well as a library."""
+    if any(name == "convolution" for _, name in graph.named_calls):
+        yield from (m for m in _recipes(graph) if m.kind == CAUSAL_KIND)
 
 
 def _recipes(graph: Graph) -> Iterator[Match]:

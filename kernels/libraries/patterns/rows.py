@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from kernels.libraries.fits import DTYPES
 from kernels.libraries.launchers import Launcher, Pattern
 from kernels.libraries.model import Facts
 from kernels.libraries.patterns.terms import (
@@ -205,6 +207,142 @@ def _rope(bound: Bound) -> Roles | None:
     return {"k": None, **bound}
 
 
+BIAS = Leaf("bias")
+
+
+def _activated(term: Term) -> Term:
+    """The term behind an activation, or by itself."""
+    return either(
+        With(call("silu", term), {"activation": "silu"}), With(call("relu", term), {"activation": "relu"}),
+        With(call("gelu", term), {"activation": "gelu"}),
+        With(call("gelu", term, approximate="tanh"), {"activation": "gelu_tanh"}), With(term, {"activation": ""}),
+    )  # fmt: skip
+
+
+def _group_norm(**given: Term | None) -> Term:
+    sizes = {"N": ANY, "C": ANY, "HxW": ANY, "group": Constant("groups"), "eps": Constant("eps")}
+    return part(Call(("native_group_norm",), (X,), {**given, **sizes}), 0)
+
+
+def _batch_norm(**given: Term | None) -> Term:
+    stored = {"running_mean": Leaf("mean"), "running_var": Leaf("variance"), "momentum": ANY, "eps": Constant("eps")}
+    return either(
+        part(Call(("native_batch_norm",), (X,), {**given, **stored, "training": False}), 0),
+        part(Call(("_native_batch_norm_legit_no_training",), (X,), {**given, **stored}), 0),
+    )
+
+
+AFFINE: tuple[Mapping[str, Term | None], ...] = ({"weight": WEIGHT, "bias": BIAS}, {"weight": None, "bias": None})
+
+
+def _channels(bound: Bound) -> Roles | None:
+    """Vectors as long as there are channels, a residual as large as x, planes of a layout that the kernels keep."""
+    x = bound["x"]
+    size = shape(x)
+    vectors = [bound[v] for v in ("weight", "bias", "mean", "variance") if bound.get(v) is not None]
+    if len(size) < 2 or any(shape(v) != size[1:2] for v in vectors) or not bound["eps"] > 0:
+        return None
+    if "residual" in bound and shape(bound["residual"]) != size:
+        return None
+    if not value(x).is_contiguous() and len(size) != 4:
+        return None
+    return {"weight": None, "bias": None, "residual": None, **bound}
+
+
+def _vectors_limits(facts: Facts, graph: Graph) -> str:
+    given = [d for v in ("weight", "bias", "mean", "variance") if (d := facts.dtypes.get(v)) is not None]
+    other = sorted(set(given) - DTYPES)
+    return f"vectors of {', '.join(other)}" if other else ""
+
+
+def _quantised(norm: Term) -> tuple[Term, Term]:
+    """Codes of 8 bits of a norm, each row by its largest number, and the rows' scales."""
+    largest = call("clamp", call("amax", call("abs", norm), dim=Constant("dim"), keepdim=True), min=Constant("least"))
+    scale = either(call("div", largest, Fixed((448.0,))), call("mul", largest, Fixed((1 / 448.0,))))
+    y = either(call("div", norm, scale), call("mul", norm, call("reciprocal", scale)))
+    return _code(y), scale
+
+
+def _code(y: Term) -> Term:
+    return call("_to_copy", call("clamp", y, min=Fixed((-448.0,)), max=Fixed((448.0,))),
+                dtype=Fixed((torch.float8_e4m3fn,)))  # fmt: skip
+
+
+def _norms(x: Term) -> tuple[Term, ...]:
+    """Of the last axis, as calls: RMSNorm and LayerNorm, with vectors and without."""
+    width, eps = Constant("width"), Constant("eps")
+    rms = (call("rms_norm", x, shape=width, weight=w, eps=eps) for w in (WEIGHT, None))
+    layer = (
+        part(Call(("native_layer_norm",), (x,), {"normalized_shape": width, **given, "eps": eps}), 0)
+        for given in AFFINE
+    )
+    return *(With(n, {"centered": False}) for n in rms), *(With(n, {"centered": True}) for n in layer)
+
+
+def _quantised_patterns() -> tuple[Pattern, ...]:
+    """What a region may give of codes, scales and the sum with a residual."""
+    patterns = []
+    for norm in _norms(X):
+        codes, scale = _quantised(norm)
+        given = _code(call("div", norm, Leaf("scale")))
+        patterns += [Pattern((codes, scale), (0, 1)), Pattern((given,))]
+    for norm in _norms(SUM):
+        codes, scale = _quantised(norm)
+        given = _code(call("div", norm, Leaf("scale")))
+        patterns += [Pattern((codes, scale, SUM), (0, 1, 2)), Pattern((given, SUM), (0, 2))]
+    return tuple(patterns)
+
+
+def _bags(weights: Term | None, whole: bool) -> Term:
+    """whole: the offsets hold the end of the last bag too."""
+    given = {"scale_grad_by_freq": ANY, "mode": Constant("number"), "sparse": ANY, "per_sample_weights": weights,
+             "include_last_offset": whole}  # fmt: skip
+    operands = (Leaf("table"), Leaf("indices"), Leaf("offsets"))
+    bag = part(Call(("_embedding_bag_forward_only", "_embedding_bag"), operands, given), 0)
+    return With(bag, {"include_last_offset": whole})
+
+
+BAGS = tuple(_bags(weights, whole) for weights in (Leaf("sample_weights"), None) for whole in (True, False))
+BAG_MODES = ("sum", "mean", "max")
+
+
+def _embedding_bag(bound: Bound) -> Roles | None:
+    weights, mode = bound.get("sample_weights"), BAG_MODES[bound["number"]]
+    if len(shape(bound["table"])) != 2 or len(shape(bound["indices"])) != 1 or (weights is not None and mode != "sum"):
+        return None
+    return {"sample_weights": None, **bound, "mode": mode}
+
+
+def _bags_limits(facts: Facts, graph: Graph) -> str:
+    given = {i.name: i for i in graph.region.inputs}
+    offsets, indices = given.get(str(facts.roles["offsets"])), given.get(str(facts.roles["indices"]))
+    if offsets is None or offsets.offsets is None:
+        return "offsets that are not said to run from 0"
+    if indices is None or indices.below is None:
+        return "indices that are not counted from 0"
+    weights = facts.dtypes.get("sample_weights", "f32")
+    return "" if weights in DTYPES else f"weights of {weights}"
+
+
+LEAST = 1e-12
+"""What a row's largest number is at least where the region has none, because its scale is given: the kernel's own."""
+
+
+def _norm_quantise(bound: Bound) -> Roles | None:
+    x, scale = bound["x"], bound.get("scale")
+    width = shape(x)[-1:]
+    vectors = [bound[v] for v in ("weight", "bias") if bound.get(v) is not None]
+    fitting = width == (bound["width"],) and all(shape(v) == width for v in vectors) and bound["eps"] > 0
+    if not fitting or ("residual" in bound and shape(bound["residual"]) != shape(x)):
+        return None
+    if scale is None and not (last(bound["dim"], x) and 0 < bound["least"] < math.inf):
+        return None
+    if scale is not None and (value(scale).numel() != 1 or value(scale).dtype != torch.float32):
+        return None
+    absent = {"weight": None, "bias": None, "residual": None, "scale": None}
+    return {**absent, "least": LEAST, **bound, "scales": "row" if scale is None else "tensor"}
+
+
 DY = Leaf("dy")
 AXIS = Constant("dim")
 CENTRED = call("sub", X, call("mean", X, dim=AXIS, keepdim=True))
@@ -262,6 +400,31 @@ ROWS: tuple[Launcher, ...] = (
         "triton:channel_norm", "channel_norm", "channel_rms_norm", ("x", "weight", "dim", "eps"), ("x",),
         (Pattern((call("mul", rms(X), AXIS_WEIGHT),)), Pattern((rms(X),))), _channel_norm, ("x",),
         frozenset({"dim", "eps"}),
+    ),
+    Launcher(
+        "triton:group_norm_silu", "group_norm_silu", "group_norm_silu",
+        ("x", "groups", "weight", "bias", "eps", "activation"), ("x",),
+        tuple(Pattern((_activated(_group_norm(**given)),)) for given in AFFINE), _channels, ("x",),
+        frozenset({"groups", "eps", "activation"}), planes="x", limits=_vectors_limits,
+    ),
+    Launcher(
+        "triton:batch_norm_activation", "batch_norm_activation", "batch_norm_activation",
+        ("x", "mean", "variance", "weight", "bias", "residual", "eps", "activation"), ("x",),
+        tuple(Pattern((_activated(term),)) for given in AFFINE
+              for term in (call("add", _batch_norm(**given), Leaf("residual")), _batch_norm(**given))),
+        _channels, ("x", "residual"), frozenset({"eps", "activation"}), planes="x", limits=_vectors_limits,
+    ),
+    Launcher(
+        "triton:norm_quantise", "norm_quantise", "norm_quantise",
+        ("x", "residual", "weight", "bias", "scale", "eps", "centered", "scales", "least"), ("f8e4m3", "f32", "x"),
+        _quantised_patterns(), _norm_quantise, ("x", "residual"), frozenset({"eps", "centered", "scales", "least"}),
+        rank=-1, limits=_vectors_limits,
+    ),
+    Launcher(
+        "triton:embedding_bag", "embedding_bag", "embedding_bag",
+        ("table", "indices", "offsets", "sample_weights", "mode", "include_last_offset"), ("table",),
+        tuple(Pattern((term,)) for term in BAGS), _embedding_bag, ("table",),
+        frozenset({"mode", "include_last_offset"}), limits=_bags_limits,
     ),
     Launcher(
         "triton:two_axis_reduction", "two_axis_reduction", "two_axis_reduction", ("x",), ("f32", "f32"),

@@ -17,10 +17,10 @@ from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.indices import reads_by_value
 from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
 from kernels.measure.candidate.room import Room, rooms
-from kernels.measure.candidate.sampled_rows import rows_of, take
+from kernels.measure.candidate.sampled_rows import FEW_ROWS, Rows, rows_of, take
 from kernels.measure.candidate.samples import Sample, copied
 from kernels.measure.candidate.task import Task, WrongOutputError, as_call, check_kind, kept, of_rows, owned
-from kernels.measure.judge import AFTER_TIMING, remarkable
+from kernels.measure.judge import AFTER_TIMING, BYTES, remarkable
 from kernels.measure.messages import LEFT_RUNNING, Case, InRoom, Note, OutputError
 from kernels.measure.processes.channel import Channel
 from kernels.measure.turn import Turn
@@ -29,6 +29,9 @@ from profiler.region.model import Region
 
 MOST_CHANGED_INPUTS = 6
 MOST_ROOMS_S = 30.0  # for the rooms of one task's cases; past it eager's own error alone is the bound
+WHOLE_ROOMS_S = 3.0  # for those of one case, of all its rows; past it some of them are looked at
+RUNS_OF_ROOMS = 16  # times as long as the reference: exact, rounded and at the borders, each rounded run twice as long
+PART_IN_MEMORY = 8  # of so many rows one, where all of them do not fit
 SLOW_CASE_S = 1.5  # a case slower than this is not repeated for every distribution
 SAMPLES = 60_000  # random elements that are enough to tell a dropout rate of 0.30 from 0.32
 MOST_SAMPLING_S = 2.0
@@ -56,7 +59,8 @@ MOST_FORMER = 12  # former contents of an input set that are looked at: more tha
 class Seen:
     """What outputs are held against. task, values: what the reference was computed of. text: what is to be said of it.
 
-    rows: numbers of the rows that it has, None for all; dims: which dimension of each output has them.
+    rows: numbers of the rows that it has, None for all; dims: which dimension of each output has them. took_s: what
+    the reference took.
     """
 
     task: Task
@@ -65,6 +69,7 @@ class Seen:
     text: str = ""
     rows: list[int] | None = None
     dims: tuple[int, ...] = ()
+    took_s: float = 0.0
 
     def of(self, outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """What of the outputs there is a reference for."""
@@ -335,8 +340,11 @@ class Checker:
     def _in_type(self, task: Task, values: list[torch.Tensor], wide: torch.dtype, text: str) -> Seen | None:
         """The whole in this type; as written where it has no such form, None where it does not fit."""
         needs = [i.requires_grad for i in task.region.inputs]
+        started = time.perf_counter()
         try:
-            return Seen(task, values, reference(task.built.module, values, needs, task.upstream, wide), text)
+            expected = reference(task.built.module, values, needs, task.upstream, wide)
+            self.synchronize()
+            return Seen(task, values, expected, text, took_s=time.perf_counter() - started)
         except torch.OutOfMemoryError:
             return None
         except NoReferenceError as fault:
@@ -354,9 +362,12 @@ class Checker:
             task.rows = rows_of(task.region, dict(task.sizes), self.device) or False
         if not task.rows:
             return None
-        rows = task.rows
         elements = sum(v.numel() for v in values) + sum(o.numel() for o in task.built.outputs)
-        numbers = rows.some(MOST_ELEMENTS * rows.count // elements, tensors.seed_of(self.seed, "rows"))
+        return self._of_rows(task, values, task.rows, MOST_ELEMENTS * task.rows.count // elements)
+
+    def _of_rows(self, task: Task, values: list[torch.Tensor], rows: Rows, most: int) -> Seen | None:
+        """float64 of at most so many rows; None where it does not fit or has no such form."""
+        numbers = rows.some(most, tensors.seed_of(self.seed, "rows"))
         some = of_rows(task, rows, numbers, self.device)
         needs = [i.requires_grad for i in task.region.inputs]
         taken = [
@@ -374,7 +385,8 @@ class Checker:
     def against(self, seen: Seen, outputs: Sequence[torch.Tensor]) -> list[OutputError]:
         """The errors; by the room that roundings give them too, where rounding the result alone does not explain them.
 
-        Once rooms took `MOST_ROOMS_S` there are none: the cases go on.
+        Rooms of all rows that would take longer than `WHOLE_ROOMS_S`, or do not fit, are made of some of the rows where
+        the region treats them by themselves. Once rooms took `MOST_ROOMS_S` there are none: the cases go on.
         """
         task, expected = seen.task, seen.expected
         picked = seen.of(outputs)
@@ -385,22 +397,45 @@ class Checker:
             self.note("no more rooms of roundings: they took too long")
             return errors
         started = time.perf_counter()
-        needs = [i.requires_grad for i in task.region.inputs]
-        seed = tensors.seed_of(self.seed, "roundings") % 2**32
-        given: list[Room] | None = None
         try:
-            given = rooms(task.built.module, seen.values, needs, task.upstream, expected, seed)
-        except (torch.OutOfMemoryError, NoReferenceError):
-            pass  # freed below, where the failure's frames hold nothing any more
-        except (RuntimeError, TypeError, NotImplementedError, ValueError, IndexError, KeyError) as fault:
-            self.note(f"no room of roundings: {type(fault).__name__}: {str(fault)[:200]}")
-            return errors
+            whole_s = RUNS_OF_ROOMS * seen.took_s
+            part = self._part(seen, WHOLE_ROOMS_S / whole_s) if whole_s > WHOLE_ROOMS_S else None
+            given = self._rooms(part or seen)
+            if given is None and part is None:
+                part = self._part(seen, 1 / PART_IN_MEMORY)
+                given = self._rooms(part) if part is not None else None
         finally:
             self.rooms_s += time.perf_counter() - started
         if given is None:
-            self.free()
             return errors
-        return seen.with_the_rest(compare(picked, expected, task.random, given), outputs)
+        if part is None:
+            return seen.with_the_rest(compare(picked, expected, task.random, given), outputs)
+        return by_part(errors, compare(part.of(outputs), part.expected, task.random, given))
+
+    def _part(self, seen: Seen, share: float) -> Seen | None:
+        """Some rows of what all were held against; None where its rows cannot be looked at by themselves."""
+        task = seen.task
+        if seen.rows is not None or task.random:
+            return None
+        if task.few_rows is None:
+            task.few_rows = rows_of(task.region, dict(task.sizes), self.device, FEW_ROWS) or False
+        rows = task.few_rows
+        return self._of_rows(task, seen.values, rows, int(share * rows.count)) if rows else None
+
+    def _rooms(self, seen: Seen) -> list[Room] | None:
+        """None where they do not fit or there are none; what is wrong with them is noted."""
+        task = seen.task
+        needs = [i.requires_grad for i in task.region.inputs]
+        seed = tensors.seed_of(self.seed, "roundings") % 2**32
+        with contextlib.suppress(torch.OutOfMemoryError, NoReferenceError):
+            try:
+                return rooms(task.built.module, seen.values, needs, task.upstream, seen.expected, seed)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, TypeError, NotImplementedError, ValueError, IndexError, KeyError) as fault:
+                self.note(f"no room of roundings: {type(fault).__name__}: {str(fault)[:200]}")
+        self.free()  # here, where the failure's frames hold nothing any more
+        return None
 
     def poison(self, task: Task) -> None:
         """Memory that the outputs are likely to get holds NaN: an element that is never written shows."""
@@ -426,6 +461,42 @@ class Checker:
     def note(self, message: str) -> None:
         """Tell the parent what is being done."""
         self.channel.send(Note(message))
+
+
+def by_part(errors: Sequence[OutputError], part: Sequence[OutputError]) -> list[OutputError]:
+    """Errors of all rows with the room that some of them have. part: of these.
+
+    What all are off by is held against it: a row that is wrong and not among them is as far beyond the room as it is
+    beyond what they are off by. Which steps roundings lead to is known of these rows alone: where an output has steps
+    and other rows differ from the reference, `InRoom.held` says of how many elements it is known.
+    """
+    return [
+        whole if some.in_room is None else msgspec.structs.replace(whole, in_room=msgspec.structs.replace(
+            some.in_room,
+            error=_times(some.in_room.error, whole.error, some.error),
+            row=_times(some.in_room.row, whole.row, some.row),
+            outlier=_times(some.in_room.outlier, whole.outlier, some.outlier),
+            held=some.elements if _others_on_steps(whole, some) else 0,
+        ))
+        for whole, some in zip(errors, part, strict=True)
+    ]  # fmt: skip
+
+
+def _times(room: float, whole: float, some: float) -> float:
+    """The room's figure for the whole: as much larger as the whole is off by more than some of its rows."""
+    if whole <= some:
+        return room
+    return room * whole / some if some > 0.0 and room > 0.0 else math.inf
+
+
+def _others_on_steps(whole: OutputError, some: OutputError) -> bool:
+    """Whether an output has steps, and more of its elements differ from the reference than some rows have."""
+    if whole.kind == "index":  # its error is of the values it selects
+        return whole.error != 0.0
+    if whole.kind == "float" and whole.dtype not in BYTES:
+        return False
+    share, of_some = (whole.differ, some.differ) if whole.kind == "float" else (whole.error, some.error)
+    return round(share * whole.elements) != round(of_some * some.elements)
 
 
 def infinite(output: torch.Tensor) -> int:
@@ -475,7 +546,8 @@ def _widest(same: Sequence[OutputError]) -> InRoom | None:
     if not known or any(e.in_room is None and remarkable(e) for e in same):
         return None
     figures = ("error", "row", "outlier", "slope", "outside")
-    return InRoom(**{name: largest(getattr(r, name) for r in known) for name in figures})
+    held = min((r.held for r in known if r.held), default=0)
+    return InRoom(**{name: largest(getattr(r, name) for r in known) for name in figures}, held=held)
 
 
 def largest(values: Iterable[float]) -> float:

@@ -15,7 +15,8 @@ import torch.fx
 import torch.nn.functional as F
 
 from profiler.region.language.program import empty_input, shape_of
-from profiler.region.model import FLOATING, Input, Region
+from profiler.region.language.vocabulary import DTYPES
+from profiler.region.model import FLOATING, PACKED, SCALE, Input, Region
 
 DISTRIBUTIONS = ("normal", "uniform", "large", "tiny")
 """normal(0, 1); uniform in (0, 1), which square roots and logarithms accept; large and tiny: scaled normal."""
@@ -162,6 +163,8 @@ def _drawn(
         return torch.rand(shape, device=device, generator=generator) < item.ones
     if item.dtype == "bool":
         return torch.rand(shape, device=device, generator=generator) < 0.5
+    if item.dtype in PACKED or item.dtype == SCALE:
+        return _packed(item, shape, device, generator)
     if item.dtype in FLOATING:
         return _floats(item, shape, device, generator, distribution, scale)
     return _integers(item, shape, device, generator, index_bound)
@@ -179,6 +182,13 @@ def _floats(
     factor = {"large": 1.0 if weight else LARGE.get(item.dtype, LARGE_DEFAULT), "tiny": TINY}.get(distribution, 1.0)
     values.mul_(scale * factor)
     return _planted(values) if distribution == SPECIAL and not weight else values
+
+
+def _packed(item: Input, shape: Sequence[int], device: str, generator: torch.Generator) -> torch.Tensor:
+    """Bits: any pair of f4 numbers, or a scale from 2**-3 to 2**3. Torch converts nothing to f4."""
+    low, high = (0, 256) if item.dtype in PACKED else (124, 131)
+    bits = torch.randint(low, high, tuple(shape), device=device, generator=generator, dtype=torch.uint8)
+    return bits.view(DTYPES[item.dtype])
 
 
 def _planted(values: torch.Tensor) -> torch.Tensor:

@@ -193,7 +193,9 @@ def reference(
 
 
 def widened(value: torch.Tensor, wide: torch.dtype, grad: bool) -> torch.Tensor:
-    """A copy of an input in the wide type."""
+    """A copy of an input in the wide type. Raises NoReferenceError for types that torch does not widen."""
+    if value.dtype in (torch.float4_e2m1fn_x2, torch.float8_e8m0fnu):
+        raise NoReferenceError("its block-scaled operands have no float64 form here")
     copied = value.detach().to(wide) if value.is_floating_point() else value.detach()
     if copied.data_ptr() == value.data_ptr():
         copied = copied.clone()

@@ -21,6 +21,7 @@ from profiler.region.model import Region, RegionError
 FEW, PICKED = 13, (0, 2, 3, 7, 12)
 """Rows of the trial, and those of them that are run by themselves."""
 LEAST_ROWS = 256  # a dimension with fewer is not worth sampling
+FEW_ROWS = 4  # the same where only roundings are looked at, such as an attention's heads
 ALIKE = 1e-9
 """Relative difference of two runs in float64 that compute the same, in whatever order they add."""
 
@@ -51,20 +52,23 @@ class Rows:
         return program(region, {}, device)
 
 
-def rows_of(region: Region, sizes: dict[str, int], device: str) -> Rows | None:
-    """The dimension along which the region treats everything by itself; None where there is none that can be shown."""
+def rows_of(region: Region, sizes: dict[str, int], device: str, least: int = LEAST_ROWS) -> Rows | None:
+    """The dimension along which the region treats everything by itself, of at least so many; None where there is none
+    that can be shown. Where few are enough it is no result's last: that one is what figures of single rows are of."""
     bound = with_sizes(region, sizes, {})
     if bound is None:
         return None
     shapes = [shape_of(i, {}) for i in bound.inputs]
     largest = max(shapes, key=lambda s: torch.Size(s).numel(), default=())
-    for size in dict.fromkeys(largest):
-        if size >= LEAST_ROWS and (rows := _along(bound, size, device)) is not None:
+    sizes_of_it = dict.fromkeys(largest)
+    few = least < LEAST_ROWS
+    for size in sorted(sizes_of_it, reverse=True) if few else sizes_of_it:  # of few the most
+        if size >= least and (rows := _along(bound, size, device, few)) is not None:
             return rows
     return None
 
 
-def _along(region: Region, size: int, device: str) -> Rows | None:
+def _along(region: Region, size: int, device: str, but_the_last: bool) -> Rows | None:
     if any(size in (i.below, i.offsets) or tuple(i.shape).count(size) > 1 for i in region.inputs):
         return None
     known = {s for i in region.inputs for s in i.shape}
@@ -82,6 +86,9 @@ def _along(region: Region, size: int, device: str) -> Rows | None:
     gradients = [dim for item, dim in zip(region.inputs, dims, strict=True) if item.requires_grad]
     results = [*outputs, *gradients]
     if any(dim is None for dim in results):  # a sum over the rows: a weight's gradient, a mean
+        return None
+    shapes = [*(o.shape for o in wide.outputs), *(i.shape for i in region.inputs if i.requires_grad)]
+    if but_the_last and any(dim == len(shape) - 1 for dim, shape in zip(results, shapes, strict=True)):
         return None
     rows = Rows(region, size, dims, tuple(d for d in results if d is not None))
     return rows if _by_themselves(rows, wide, narrow, many, device) else None

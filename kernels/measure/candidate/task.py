@@ -88,6 +88,7 @@ class Task:
     sets: int = 1
     flush: timing.Flush | None = None
     rows: Rows | Literal[False] | None = None  # its own rows, False where it has none; None until that was asked
+    few_rows: Rows | Literal[False] | None = None  # the same where a few are worth looking at by themselves
     graphed: bool = False  # its outputs lie in memory that the next call overwrites
     estimate: timing.Estimate = field(default_factory=lambda: timing.Estimate(0.0, 0.0))
 

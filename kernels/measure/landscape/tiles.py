@@ -191,7 +191,8 @@ def _attention_follows(constants: Constants, arguments: Arguments, warps: int) -
 
 def _attention_needs(c: Constants, arguments: Arguments, warps: int, stages: int | None) -> tuple[int, int]:
     bm, bn, dp, size = c["BM"], c["BN"], c["DP"], arguments[0].element_size()
-    return (bm + 2 * (stages or 1) * bn) * dp * size, (bm * dp + bm * bn + bm * bn * size // 4) // (32 * warps) + 30
+    scores = bm * bn * (2 if c.get("AHEAD") else 1)
+    return (bm + 2 * (stages or 1) * bn) * dp * size, (bm * dp + scores + bm * bn * size // 4) // (32 * warps) + 30
 
 
 def _whole_columns(constants: Constants, arguments: Arguments, warps: int) -> Constants:

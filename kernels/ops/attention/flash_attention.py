@@ -158,45 +158,83 @@ def rows_of_head(
 
 
 @triton.jit
+def take_block(
+    acc, total, top, s, tile, v, bias, v_base, batch, head, rows, n, height, width, window, factor, cap, v_row,
+    bias_row, bias_col, D: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, ONE_ROW: tl.constexpr, FOLD: tl.constexpr,
+    TMA: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """acc, total and top after the BN keys from n, whose products with the queries are s [BM, BN]."""
+    cols = n + tl.arange(0, BN)
+    if CAP:
+        s = cap * tanh_of(s * factor, tile.dtype == tl.bfloat16)
+    elif not FOLD:
+        s = s * factor
+    if BIAS != "":
+        s = biased(s, bias, rows, cols, height, width, bias_row, bias_col, BIAS, ONE_ROW)
+    if MASKED:
+        s = tl.where(visible(rows, cols, width, window, CAUSAL, WINDOW), s, float("-inf"))
+    if FOLD:
+        # The scale is applied where exp2 takes its argument: one multiply-add for each score.
+        larger = tl.maximum(top, tl.max(s, 1) * factor)
+    else:
+        larger = tl.maximum(top, tl.max(s, 1))
+    if WINDOW or BIAS != "":
+        at = tl.where(larger == float("-inf"), 0.0, larger)  # a row that has seen nothing yet
+    else:
+        at = larger
+    if FOLD:
+        p = tl.exp2(s * factor - at[:, None])
+    else:
+        p = tl.exp2(s - at[:, None])
+    shrink = tl.exp2(top - at)
+    total = total * shrink + tl.sum(p, 1)
+    acc = acc * shrink[:, None]
+    values = rows_of_head(v, v_base, batch, head, n, width, v_row, BN, D, DP, MASKED, TMA)
+    acc = tl.dot(p.to(values.dtype), values, acc, input_precision=PRECISION)
+    return acc, total, larger
+
+
+@triton.jit
 def walk(
     acc, total, top, tile, k, v, bias, k_base, v_base, batch, head, rows, lo, hi, height, width, window, factor, cap,
     k_row, v_row, bias_row, bias_col, D: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
     WINDOW: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, ONE_ROW: tl.constexpr, FOLD: tl.constexpr,
-    TMA: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    TMA: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr, AHEAD: tl.constexpr = False,
 ):  # fmt: skip
-    """acc, total and top after the keys from lo to hi: results [BM, DP] and sums [BM] relative to exp2(top [BM])."""
-    for n in range(lo, hi, BN):
-        n = tl.multiple_of(n, BN)
-        keys = rows_of_head(k, k_base, batch, head, n, width, k_row, BN, D, DP, MASKED, TMA)
-        s = tl.dot(tile, keys.T, input_precision=PRECISION)
-        cols = n + tl.arange(0, BN)
-        if CAP:
-            s = cap * tanh_of(s * factor, tile.dtype == tl.bfloat16)
-        elif not FOLD:
-            s = s * factor
-        if BIAS != "":
-            s = biased(s, bias, rows, cols, height, width, bias_row, bias_col, BIAS, ONE_ROW)
-        if MASKED:
-            s = tl.where(visible(rows, cols, width, window, CAUSAL, WINDOW), s, float("-inf"))
-        if FOLD:
-            # The scale is applied where exp2 takes its argument: one multiply-add for each score.
-            larger = tl.maximum(top, tl.max(s, 1) * factor)
-        else:
-            larger = tl.maximum(top, tl.max(s, 1))
-        if WINDOW or BIAS != "":
-            at = tl.where(larger == float("-inf"), 0.0, larger)  # a row that has seen nothing yet
-        else:
-            at = larger
-        if FOLD:
-            p = tl.exp2(s * factor - at[:, None])
-        else:
-            p = tl.exp2(s - at[:, None])
-        shrink = tl.exp2(top - at)
-        total = total * shrink + tl.sum(p, 1)
-        acc = acc * shrink[:, None]
-        values = rows_of_head(v, v_base, batch, head, n, width, v_row, BN, D, DP, MASKED, TMA)
-        acc = tl.dot(p.to(values.dtype), values, acc, input_precision=PRECISION)
-        top = larger
+    """acc, total and top after the keys from lo to hi: results [BM, DP] and sums [BM] relative to exp2(top [BM]).
+
+    AHEAD: the products of the next block are asked for before the exponentials of this one, so that the matrix units
+    have work during these (as FlashAttention 3 does within a group of warps). lo and hi are then multiples of BN.
+    """
+    if AHEAD:
+        if lo < hi:
+            keys = rows_of_head(k, k_base, batch, head, lo, width, k_row, BN, D, DP, MASKED, TMA)
+            s = tl.dot(tile, keys.T, input_precision=PRECISION)
+            for n in range(lo, hi - BN, BN):
+                n = tl.multiple_of(n, BN)
+                keys = rows_of_head(k, k_base, batch, head, n + BN, width, k_row, BN, D, DP, MASKED, TMA)
+                following = tl.dot(tile, keys.T, input_precision=PRECISION)
+                acc, total, top = take_block(
+                    acc, total, top, s, tile, v, bias, v_base, batch, head, rows, n, height, width, window, factor, cap,
+                    v_row, bias_row, bias_col, D, DP, BN, CAUSAL, WINDOW, CAP, BIAS, ONE_ROW, FOLD, TMA, PRECISION,
+                    MASKED,
+                )  # fmt: skip
+                s = following
+            acc, total, top = take_block(
+                acc, total, top, s, tile, v, bias, v_base, batch, head, rows, hi - BN, height, width, window, factor,
+                cap, v_row, bias_row, bias_col, D, DP, BN, CAUSAL, WINDOW, CAP, BIAS, ONE_ROW, FOLD, TMA, PRECISION,
+                MASKED,
+            )  # fmt: skip
+    else:
+        for n in range(lo, hi, BN):
+            n = tl.multiple_of(n, BN)
+            keys = rows_of_head(k, k_base, batch, head, n, width, k_row, BN, D, DP, MASKED, TMA)
+            s = tl.dot(tile, keys.T, input_precision=PRECISION)
+            acc, total, top = take_block(
+                acc, total, top, s, tile, v, bias, v_base, batch, head, rows, n, height, width, window, factor, cap,
+                v_row, bias_row, bias_col, D, DP, BN, CAUSAL, WINDOW, CAP, BIAS, ONE_ROW, FOLD, TMA, PRECISION, MASKED,
+            )  # fmt: skip
     return acc, total, top
 
 
@@ -206,9 +244,11 @@ def flash_attention_kernel(
     q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row, bias_batch, bias_head, bias_row,
     bias_col, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
     WINDOW: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, ONE_ROW: tl.constexpr, FOLD: tl.constexpr,
-    LSE: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr, PRECISION: tl.constexpr,
+    LSE: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr, PRECISION: tl.constexpr, AHEAD: tl.constexpr = False,
 ):  # fmt: skip
     """BM queries of one head. TMA: q, k, v are descriptors of [batch, heads, rows, D]. WHOLE: BN divides the keys.
+
+    AHEAD: see `walk`; of the blocks that the mask leaves whole.
 
     factor: the scale times log2(e), by which cap is too; where capped the scale over the cap instead.
     """
@@ -247,7 +287,7 @@ def flash_attention_kernel(
     acc, total, top = walk(
         acc, total, top, tile, k, v, bias, k_base, v_base, batch, key_head, rows, left, right, height, width, window,
         factor, cap, k_row, v_row, bias_row, bias_col, D, DP, BN, CAUSAL, WINDOW, CAP, BIAS, ONE_ROW, FOLD, TMA,
-        PRECISION, False,
+        PRECISION, False, AHEAD,
     )  # fmt: skip
     if CAUSAL or not WHOLE:
         acc, total, top = walk(
@@ -287,6 +327,13 @@ Two programs on a multiprocessor, or two groups of four warps in one, let the ex
 products of the other. With two stages the next block is asked for when this one is done; with three one block earlier.
 """
 
+AHEAD_SHAPES = {
+    64: ((128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3)),
+    128: ((128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 2)),
+    256: ((128, 32, 8, 2), (64, 32, 4, 2)),
+}
+"""The same, by TMA, where a second tile of scores is in registers: of the next block, whose products run meanwhile."""
+
 
 def space(
     q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor | None, causal: bool, window: int | None, cap: float | None,
@@ -298,17 +345,20 @@ def space(
     one_row = bias is not None and bias.shape[2] == 1
     fold = cap is None and scale > 0 and bias_kind(bias) != "add"
 
-    def tile(bm: int, bn: int, warps: int, stages: int, described: bool = False) -> Variant:
+    def tile(bm: int, bn: int, warps: int, stages: int, described: bool = False, ahead: bool = False) -> Variant:
         bm, bn = min(bm, max(16, triton.next_power_of_2(rows))), min(bn, max(16, triton.next_power_of_2(columns)))
         constants: tuple[tuple[str, Any], ...] = (
             ("D", d), ("DP", dp), ("BM", bm), ("BN", bn), ("CAUSAL", causal), ("WINDOW", window is not None),
             ("CAP", cap is not None), ("BIAS", bias_kind(bias)), ("ONE_ROW", one_row), ("FOLD", fold),
             ("LSE", logsumexp), ("WHOLE", columns % bn == 0), ("TMA", described), ("PRECISION", precision),
         )  # fmt: skip
+        tuned = ("BM", "BN", "TMA")
+        if ahead:
+            constants, tuned = (*constants, ("AHEAD", True)), (*tuned, "AHEAD")
         # Queries stay; keys and values are copied ahead. Results, scores and their exponentials are in registers.
         shared = (bm + 2 * stages * bn) * dp * size
-        registers = (bm * dp + bm * bn + bm * bn * size // 4) // (32 * warps) + 30
-        return Variant(flash_attention_kernel, constants, warps, stages, ("BM", "BN", "TMA"), shared, registers)
+        registers = (bm * dp + bm * bn * (2 if ahead else 1) + bm * bn * size // 4) // (32 * warps) + 30
+        return Variant(flash_attention_kernel, constants, warps, stages, tuned, shared, registers)
 
     described, pointed = SHAPES[min(max(dp, 64), 256)]
     if size == 4:
@@ -318,6 +368,7 @@ def space(
         variants = [tile(16, 64, 4, 3), tile(32, 128, 4, 2), tile(16, 128, 4, 2), tile(64, 64, 4, 2, tma)]
     elif tma:
         variants = [*(tile(*s, True) for s in described), *(tile(*s) for s in pointed[:2])]
+        variants += [tile(*s, True, True) for s in AHEAD_SHAPES[min(max(dp, 64), 256)]]
     else:
         variants = [tile(*s) for s in pointed]
     return list(dict.fromkeys(variants))  # blocks cut to few queries or keys can be the same

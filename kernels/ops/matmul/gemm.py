@@ -104,13 +104,13 @@ def transposed(x: torch.Tensor) -> bool:
     return x.stride(1) != 1 and x.stride(0) == 1
 
 
-def tma_takes(*matrices: torch.Tensor) -> bool:
-    """Whether all of them can be described to TMA."""
+def tma_takes(*matrices: torch.Tensor, itemsize: int = 2) -> bool:
+    """Whether all of them can be described to TMA: matrices of `itemsize` bytes an element."""
     return all(
-        x.element_size() == 2
+        x.element_size() == itemsize
         and x.numel() > 0
         and min(x.stride()) == 1
-        and x.stride(0 if x.stride(1) == 1 else 1) % 8 == 0
+        and x.stride(0 if x.stride(1) == 1 else 1) * itemsize % 16 == 0
         and x.data_ptr() % 16 == 0
         and _has_tma(x.device)
         for x in matrices

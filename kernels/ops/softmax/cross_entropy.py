@@ -9,6 +9,8 @@ Takes f32, f16, bf16 logits; the loss is f32, the gradient like the logits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -283,6 +285,34 @@ def launch(
         )
 
 
+def over_rows(
+    x: torch.Tensor, target: torch.Tensor, losses: torch.Tensor, d: torch.Tensor | None, scale: torch.Tensor,
+    ignore: int, smoothing: float = 0.0,
+) -> None:  # fmt: skip
+    """losses [rows] of x [rows, N] and target [rows], and into d, like x or x itself, the gradient times scale [1]."""
+    # Where the gradient goes into the logits, those are written, and must have a copy.
+    read = (target, scale) if d is x else (x, target, scale)
+    variant = choose_over_rows(x, target, losses, d, scale, ignore, smoothing, read)
+    launch(variant, x, target, losses, x if d is None else d, scale, ignore, smoothing)
+
+
+def choose_over_rows(
+    x: torch.Tensor, target: torch.Tensor, losses: torch.Tensor, d: torch.Tensor | None, scale: torch.Tensor,
+    ignore: int, smoothing: float = 0.0, uncopied: Sequence[torch.Tensor] = (),
+) -> Variant:  # fmt: skip
+    """The variant that `over_rows` takes for these, timed here where there is none yet; uncopied: as Tuner.pick has it.
+
+    Who calls it before the logits are there, on the memory that they will have, needs none for copies.
+    """
+    into = x if d is None else d
+    packable = x.element_size() == 2 and paired(x) and paired(into)
+    key = (*x.shape, x.dtype, x.stride(0), into.stride(0), packable, d is not None, smoothing > 0)
+    return tuner.pick(
+        key, lambda: space(x.shape[1], x.dtype, packable, d is not None, smoothing > 0), launch,
+        x, target, losses, into, scale, ignore, smoothing, uncopied=uncopied,
+    )  # fmt: skip
+
+
 def _run(
     logits: torch.Tensor, target: torch.Tensor, ignore: int, smoothing: float, reduction: str, d: torch.Tensor | None
 ) -> torch.Tensor:
@@ -304,14 +334,7 @@ def _run(
     if mean:
         one_over_counted[(1,)](t, scale, t.numel(), ignore, BLOCK=4096, num_warps=16)
     if losses.numel():
-        into = x if d is None else d.view(x.shape)
-        packable = x.element_size() == 2 and paired(x) and paired(into)
-        key = (*x.shape, x.dtype, x.stride(0), into.stride(0), packable, d is not None, smoothing > 0)
-        variant = tuner.pick(
-            key, lambda: space(x.shape[1], x.dtype, packable, d is not None, smoothing > 0), launch,
-            x, t, losses.view(-1), into, scale, ignore, smoothing,
-        )  # fmt: skip
-        launch(variant, x, t, losses.view(-1), into, scale, ignore, smoothing)
+        over_rows(x, t, losses.view(-1), None if d is None else d.view(x.shape), scale, ignore, smoothing)
     if reduction == "none":
         return losses
     return losses.sum() * scale[0] if mean else losses.sum()

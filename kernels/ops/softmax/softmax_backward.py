@@ -1,8 +1,8 @@
 """Backward of softmax over the last axis: dx = y * (dy - sum(dy * y)).
 
 Traffic: y and dy read once, dx written once, while a row of both fits into one program's registers. Of longer rows
-the first part is held and the rest read twice, the second time from its end, which is what the L2 cache still has.
-Takes f32, f16, bf16, y and dy alike.
+the first part is held and the rest read twice, the second time from its end, which is what the L2 cache still has; or
+teams of programs hold it between them and read it once (softmax_backward_team). Takes f32, f16, bf16, y and dy alike.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton import knobs
 
 from kernels.ops.shared.pairs import (
     WORDS,
@@ -24,6 +25,7 @@ from kernels.ops.shared.pairs import (
     store_pairs,
 )
 from kernels.ops.shared.rows import DTYPES, HELD, paired, rows_of
+from kernels.ops.softmax.softmax_backward_team import launch_team, softmax_backward_team, team, teams
 from kernels.spec import Build, Case, Cost, Maker, Operation, case
 from kernels.tuning import Tuner, Variant
 
@@ -146,6 +148,8 @@ def space(rows: int, columns: int, dtype: torch.dtype, packable: bool) -> list[V
             variants += [_loop(columns, width, warps, 1, dtype) for width, warps in ((2048, 8), (4096, 16), (4096, 8))]
     if packable and block >= 4096:
         variants += _packed(columns // 2, dtype)
+        if columns > HELD and not knobs.runtime.interpret:  # there programs run one after another: none can wait
+            variants += teams(columns, dtype)
     if not variants or (block > HELD and not packable):
         variants += [
             _loop(columns, min(width, block), warps, stages, dtype)
@@ -198,6 +202,8 @@ def launch(variant: Variant, dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor
     elif variant.kernel is softmax_backward_packed:
         a, b, c = dy.view(torch.int32), y.view(torch.int32), dx.view(torch.int32)
         softmax_backward_packed[(rows,)](a, b, c, a.stride(0), b.stride(0), c.stride(0), 0, **variant.meta)
+    elif variant.kernel is softmax_backward_team:
+        launch_team(variant, dy, y, dx)
     else:
         softmax_backward_loop[(rows,)](dy, y, dx, dy.stride(0), y.stride(0), dx.stride(0), **variant.meta)
 
@@ -234,6 +240,10 @@ _ROWS = {"dy_ptr": "*bf16", "y_ptr": "*bf16", "dx_ptr": "*bf16", "rows": "i32", 
          "dx_stride": "i32"}  # fmt: skip
 _PAIRS = {**{k: v.replace("bf16", "i32") for k, v in _ROWS.items() if k != "rows"}, "zero": "i32"}
 _LOOP = {k: v.replace("bf16", "fp32") for k, v in _ROWS.items() if k != "rows"}
+_TEAM = {
+    **dict.fromkeys(("dy_ptr", "y_ptr", "dx_ptr"), "*bf16"), "sync_ptr": "*i64",
+    **dict.fromkeys(("rows", "dy_stride", "y_stride", "dx_stride", "zero"), "i32"),
+}  # fmt: skip
 _STRIDES = ("dy_stride", "y_stride", "dx_stride")
 OPERATIONS = (
     Operation(
@@ -262,6 +272,8 @@ OPERATIONS = (
             Build(_held(8192, torch.bfloat16, 8, 8), _PAIRS, divisible=_STRIDES),
             Build(_held(32768, torch.bfloat16, 16, 10, 1, 3), _PAIRS, divisible=_STRIDES),
             Build(space(1, 1 << 16, torch.float32, False)[0], _LOOP, divisible=_STRIDES),
+            *(Build(team(65536, torch.bfloat16, *size), _TEAM, divisible=(*_STRIDES, "rows"))
+              for size in ((4096, 2, 3), (8192, 4, 3))),
         ),
     ),
 )  # fmt: skip

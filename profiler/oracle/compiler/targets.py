@@ -1,8 +1,8 @@
 """GPUs that Triton's compiler can compile for, and what one processor (SM, CU) of each holds. Torch- and Triton-free.
 
 Sources: NVIDIA CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the occupancy rules
-of NVIDIA's cuda_occupancy.h; AMD's CDNA2 and CDNA3 ISA guides and LLVM's AMDGPU usage (512 vector registers a lane and
-SIMD, 8 waves a SIMD, 4 SIMDs and 64 KiB of LDS a CU).
+of NVIDIA's cuda_occupancy.h; AMD's CDNA2, CDNA3 and CDNA4 ISA guides and LLVM's AMDGPU usage (512 vector registers a
+lane and SIMD, 8 waves a SIMD, 4 SIMDs and 64 KiB of LDS a CU, 160 KiB on gfx950).
 """
 
 from __future__ import annotations
@@ -50,11 +50,14 @@ TARGETS: Mapping[str, Target] = {
         _cuda(89, 1536, 24, 100),
         _cuda(90, 2048, 32, 228),
         _cuda(100, 2048, 32, 228),
+        _cuda(103, 2048, 32, 228),
         _cuda(120, 1536, 24, 100),
+        _cuda(121, 1536, 24, 100),
         *(
             Target(arch, "hip", arch, 64, 2048, 32, 4 * 512 * 64, 64 * KIB, 64 * KIB, 0, 512, 8 * 64)
             for arch in ("gfx90a", "gfx942")
         ),
+        Target("gfx950", "hip", "gfx950", 64, 2048, 32, 4 * 512 * 64, 160 * KIB, 160 * KIB, 0, 1280, 8 * 64),
     )
 }
 """Targets by the name that `profiler.hardware` uses. Triton supports none before sm_80."""

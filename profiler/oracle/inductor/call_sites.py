@@ -18,7 +18,8 @@ Tensors = Mapping[str, tuple[Operand, ...]]
 
 DTYPES: Mapping[str, str] = {
     "float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16", "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
+    "float8_e5m2": "f8e5m2", "float8_e8m0fnu": "f8e8m0", "float4_e2m1fn_x2": "f4e2m1x2",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
     "bool": "bool",
 }  # fmt: skip
 """torch's names of types -> the region language's."""

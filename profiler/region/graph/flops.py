@@ -19,6 +19,8 @@ from torch.utils.flop_counter import flop_registry
 from profiler.region import op_kinds
 from profiler.region.graph.nodes import integers
 from profiler.region.language.opaque_ops import LIBRARY
+from profiler.region.language.vocabulary import DTYPE_NAMES
+from profiler.region.model import PACKED
 from profiler.region.operations import find, flops_of, kind_of
 
 ACCUMULATING = frozenset({"index_add", "index_add_", "index_reduce", "scatter_add", "scatter_add_", "scatter_reduce",
@@ -52,12 +54,19 @@ def flops(node: torch.fx.Node) -> int:
             return _fused_attention(node)
         args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: n.meta["val"])
-        return int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))
+        counted = int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))
+        return counted * _numbers_an_element(node)
     if name in PRODUCTS:
         return PRODUCTS[name](_tensors(node.args), _largest(node.meta["val"]))
     if kind in NOTHING or not _floating(node):
         return 0
     return _elementwise_flops(node, name.removesuffix("_") if name.endswith("_") else name, kind)
+
+
+def _numbers_an_element(node: torch.fx.Node) -> int:
+    """2 where both factors are packed in pairs along the inner size, which torch's registry counts once."""
+    factors = _tensors(node.args[:2])
+    return 2 if factors and all(DTYPE_NAMES.get(t.dtype) in PACKED for t in factors) else 1
 
 
 def _elementwise_flops(node: torch.fx.Node, name: str, kind: str) -> int:

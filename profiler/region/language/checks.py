@@ -18,7 +18,8 @@ from profiler.region.language.signatures import Args, Kwargs, Target
 from profiler.region.language.syntax import error
 from profiler.region.limits import BACKWARD, BACKWARD_OF, MAX_LOWERED
 
-FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
+FLOAT4 = torch.float4_e2m1fn_x2
 INDEX = (torch.int64, torch.int32)
 
 
@@ -138,6 +139,15 @@ def check(function: OpOverload, args: Args, kwargs: Kwargs) -> None:
     tensors = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
     if any(t.dtype in FLOAT8 for t in tensors) and not _takes_float8(function, name):
         raise RefusedError(f"{name} does not take fp8", hint="cast with .float()")
+    if any(t.dtype == FLOAT4 for t in tensors) and not (is_view(function) or "scaled" in name):
+        raise RefusedError(f"{name} does not take f4", hint="torch has views of f4 and torch._scaled_mm alone")
+    if kwargs.get("dtype") == FLOAT4 and name not in ("_to_copy", "empty", "empty_strided"):
+        raise RefusedError(f"{name} does not make f4", hint="take the packed numbers as an input")
+    if name == "_to_copy" and kwargs.get("dtype") == FLOAT4:
+        raise RefusedError("torch has no cast to f4", hint="take the packed numbers as an input")
+    if name.startswith("_scaled_mm") and len({t.dtype == FLOAT4 for t in tensors[:2]}) > 1:
+        message = f"a product of {_dtypes(tensors[:2])}: both factors are packed, or neither is"
+        raise RefusedError(message, hint="torch has no mixed products of block formats")
     rule = _RULES.get(name) or _RULES.get(name.removesuffix("_"))
     if rule is not None:
         rule(name, tensors, args, kwargs)

@@ -20,6 +20,8 @@ DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
         "f16": torch.float16,
         "f8e4m3": torch.float8_e4m3fn,
         "f8e5m2": torch.float8_e5m2,
+        "f8e8m0": torch.float8_e8m0fnu,
+        "f4e2m1x2": torch.float4_e2m1fn_x2,
         "i64": torch.int64,
         "i32": torch.int32,
         "i16": torch.int16,
@@ -31,7 +33,8 @@ DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
 DTYPE_NAMES: Mapping[torch.dtype, str] = MappingProxyType({v: k for k, v in DTYPES.items()})
 
 TORCH_DTYPES = frozenset(
-    """float64 float32 bfloat16 float16 float8_e4m3fn float8_e5m2 int64 int32 int16 int8 uint8 bool
+    """float64 float32 bfloat16 float16 float8_e4m3fn float8_e5m2 float8_e8m0fnu
+    float4_e2m1fn_x2 int64 int32 int16 int8 uint8 bool
     float double half long int short""".split()
 )
 """`torch.NAME` and bare NAME that mean a dtype."""

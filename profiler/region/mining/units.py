@@ -17,7 +17,8 @@ from profiler.trace.model import NONE, Detail, Ints, Longs, Step, Trace
 
 DTYPES: Mapping[str, str] = {
     "double": "f64", "float": "f32", "c10::BFloat16": "bf16", "c10::Half": "f16", "c10::Float8_e4m3fn": "f8e4m3",
-    "c10::Float8_e5m2": "f8e5m2", "long int": "i64", "long": "i64", "int": "i32", "short int": "i16", "short": "i16",
+    "c10::Float8_e5m2": "f8e5m2", "c10::Float8_e8m0fnu": "f8e8m0", "c10::Float4_e2m1fn_x2": "f4e2m1x2",
+    "long int": "i64", "long": "i64", "int": "i32", "short int": "i16", "short": "i16",
     "signed char": "i8", "unsigned char": "u8", "bool": "bool", "__int64": "i64",
     "c10::complex<float>": "c64", "c10::complex<double>": "c128",
 }  # fmt: skip
@@ -25,7 +26,7 @@ DTYPES: Mapping[str, str] = {
 
 SCALAR_TYPES: Mapping[int, str] = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 11: "bool", 15: "bf16",
-    23: "f8e5m2", 24: "f8e4m3",
+    23: "f8e5m2", 24: "f8e4m3", 44: "f8e8m0", 45: "f4e2m1x2",
 }  # fmt: skip
 """c10::ScalarType numbers, as the trace writes a dtype argument."""
 

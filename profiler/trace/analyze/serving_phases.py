@@ -8,12 +8,12 @@ look at. SGLang: `step[EXTEND bs=15 toks=15360]`, `step[DECODE bs=8 toks=8]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.trace.model import Trace
+from profiler.trace.model import Step, Trace
 
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 
@@ -53,6 +53,8 @@ class Phase:
 def phase_of(annotation: str) -> Phase | None:
     """What the name of an annotation says; None where it is no serving step's."""
     annotation = annotation[:MAX_NAME]
+    if "execute_" not in annotation and "step[" not in annotation:
+        return None
     if told := _VLLM.search(annotation):
         prefill, decode = int(told[1]), int(told[3])
         if not prefill and not decode:
@@ -98,6 +100,41 @@ def phases(trace: Trace) -> list[PhaseTime]:
         larger = phase if _tokens(phase) > _tokens(known.phase) else known.phase
         made[phase.kind] = PhaseTime(larger, known.kernel_us + kernel_us, known.steps + 1)
     return sorted(made.values(), key=lambda p: -p.kernel_us)
+
+
+ALMOST_ALL = 0.9
+"""Of a step's kernel time in serving steps of one kind, from which the step is of that kind."""
+
+
+def kind_of_step(trace: Trace, step: Step) -> str:
+    """Prefill, decode or mixed; "" where no annotation of a serving engine says it."""
+    if (told := phase_of(step.name)) is not None:
+        return told.kind
+    inside = [w for w in _windows(trace) if w[0] < step.end_us and w[1] > step.start_us]
+    if not inside:
+        return ""
+    at = np.where(np.isnan(trace.kernels.launch_us), trace.kernels.start_us, trace.kernels.launch_us)[step.kernels]
+    duration = trace.kernels.duration_us[step.kernels]
+    times = {
+        kind: sum(float(duration[(at >= a) & (at < b)].sum()) for a, b, phase in inside if phase.kind == kind)
+        for kind in (PREFILL, DECODE, MIXED)
+    }
+    most = max(times, key=lambda kind: times[kind])
+    return most if times[most] >= ALMOST_ALL * sum(times.values()) else MIXED
+
+
+def of_one_kind(trace: Trace, steps: Sequence[Step]) -> tuple[str, list[Step]]:
+    """The steps of the kind that takes most kernel time, with its name; all of them, and "", where no annotation tells
+    kinds apart. What a prefill takes says nothing of a decode, and their mean is neither's time."""
+    kinds = [kind_of_step(trace, step) for step in steps] if any(map(phase_of, trace.names)) else []
+    if not any(kinds):
+        return "", list(steps)
+    times: dict[str, float] = {}
+    for step, kind in zip(steps, kinds, strict=True):
+        if kind:
+            times[kind] = times.get(kind, 0.0) + float(trace.kernels.duration_us[step.kernels].sum())
+    most = max(times, key=lambda kind: times[kind])
+    return most, [step for step, kind in zip(steps, kinds, strict=True) if kind == most]
 
 
 def _tokens(phase: Phase) -> int:

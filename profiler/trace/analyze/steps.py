@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from profiler.trace.analyze.gpu_utilization import gpu_window, union_us
 from profiler.trace.analyze.kernel_links import nesting
+from profiler.trace.analyze.serving_phases import of_one_kind
 from profiler.trace.analyze.step_detection import repeated_windows
 from profiler.trace.mmap_columns import pieces, take
 from profiler.trace.model import NONE, Annotations, Floats, Kernels, Longs, Memory, Ops, Step, Trace
@@ -218,9 +219,11 @@ def measured_steps(trace: Trace) -> tuple[Step, ...]:
 
     Steps without kernels do not count where others have some: a truncated file has lost theirs. Those at the front are
     left out, as far as the middle, that take more than WARM_UP_RATIO times the median; of two the first, where it takes
-    so much more than the other and does the same: a prefill before a decode is no warm-up.
+    so much more than the other and does the same: a prefill before a decode is no warm-up. Of a serving engine's steps
+    those of the kind that takes most kernel time (`serving_phases.of_one_kind`).
     """
     steps = [s for s in trace.steps if len(s.kernels)] or list(trace.steps)
+    steps = of_one_kind(trace, steps)[1]
     times = [step_time_us(trace, step) for step in steps]
     usual = statistics.median(times) if len(times) > 2 else min(times, default=0.0)
     first = 0

@@ -79,6 +79,7 @@ def assemble(columns: Columns, header: Header, dropped: int, truncated: bool, da
         has_shapes=any(detail.dims for detail in details),
         has_stacks=columns.has_stacks,
         has_call_stacks=columns.has_call_stacks,
+        with_modules=header.with_modules in (1, "1", True, "true"),
         truncated=truncated,
         notes=(),
         syncs=_syncs(columns.syncs, clock),

@@ -93,6 +93,7 @@ class Header(msgspec.Struct, gc=False):
     devices: list[DeviceProperties] | None = msgspec.field(default=None, name="deviceProperties")
     record_shapes: object = None
     with_stack: object = None
+    with_modules: object = None
     distributed: object = msgspec.field(default=None, name="distributedInfo")
     program: object = msgspec.field(default=None, name="tritonworthyProgram")
 
@@ -102,6 +103,7 @@ class Header(msgspec.Struct, gc=False):
             devices=self.devices or after.devices,
             record_shapes=self.record_shapes if self.record_shapes is not None else after.record_shapes,
             with_stack=self.with_stack if self.with_stack is not None else after.with_stack,
+            with_modules=self.with_modules if self.with_modules is not None else after.with_modules,
             distributed=self.distributed if self.distributed is not None else after.distributed,
             program=self.program if self.program is not None else after.program,
         )

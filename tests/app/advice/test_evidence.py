@@ -119,6 +119,22 @@ def test_issued_twice_says_it_once():
     assert twice.tool == "skip"
 
 
+def test_helion_is_named_only_where_a_kernel_is_to_be_written():
+    lines = {"helion:generated": "a = 1\n" * 4, "triton:generated": "a = 1\n" * 40}
+    kernels = [
+        replace(result(name, 60, 300, 100), tool="triton", source=source) for name, source in lines.items()
+    ]  # at equal speed
+    won = reissue(advised(), validation(result("eager", 300, 300, 60), result("compile", 100, 300, 60), *kernels))
+    assert won.tool == "triton"
+    assert sum("write it in Helion: 4 lines instead of 40" in n for n in won.notes) == 1
+    assert reissue(won, validation(result("eager", 300, 300, 60), *kernels)).notes == won.notes
+    lost = validation(result("eager", 300, 300, 20), result("compile", 20, 300, 60), *kernels)
+    for before in (advised(), won):
+        after = reissue(before, lost)
+        assert after.tool == "compile"
+        assert not any("Helion" in n for n in after.notes)
+
+
 def test_an_advised_mode_that_was_not_measured_stays_a_prediction():
     before = replace(advised(), tool="compile", mode="reduce-overhead")
     measured = validation(result("eager", 100, 100, 140), result("compile", 140, 100, 100))

@@ -22,6 +22,7 @@ from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
 from profiler.region.model import Binding, Workload
 from tests.app.advice.cases import H200, broken_chain, chain, cover, region
+from tests.kernels.libraries.hosts import B200
 
 HALF = Workload(share_of_step=0.5)
 ONE = Workload((Binding(),), share_of_step=0.5)
@@ -239,3 +240,22 @@ def test_a_call_that_the_generator_takes_is_priced_as_what_it_moves() -> None:
     text = "x: f32[16384, 128]\nv, i = torch.topk(x, 8, -1)\nreturn torch.softmax(v, -1), i\n"
     times = {a.candidate: a.time_us.mid for a in evaluated(text).advice.alternatives if a.time_us is not None}
     assert times["triton:generated"] < 0.5 * times["compile"]
+
+
+def test_a_call_that_loses_digits_is_known_and_never_advised() -> None:
+    """SageAttention's scores of 8-bit integers, on a host that has it: listed among what covers, and no option."""
+    text = "".join(f"{n}: f16[4, 32, 4096, 128]\n" for n in "qkv") + "return scaled_dot_product_attention(q, k, v)\n"
+    with_sage = replace(B200, packages=B200.packages | {"sageattention"})
+    found = decide(prepare(parse(text), ONE, H200, AdviceContext(host=with_sage)))
+    sage = next(c for c in found.facts.covers if c.candidate == "library:sageattention.sageattn")
+    assert sage.covers and sage.installed and sage.loses_digits
+    assert "sageattn" not in str(to_json(found.advice))
+
+
+def test_sage_attention_is_not_for_values_of_another_width() -> None:
+    text = (
+        "q: f16[4, 32, 4096, 128]\nk: f16[4, 32, 4096, 128]\nv: f16[4, 32, 4096, 64]\n"
+        "return scaled_dot_product_attention(q, k, v)\n"
+    )
+    covers = prepare(parse(text), ONE, H200, AdviceContext(host=B200)).facts.covers
+    assert not next(c for c in covers if c.candidate == "library:sageattention.sageattn").covers

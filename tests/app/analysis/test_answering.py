@@ -70,7 +70,7 @@ def test_a_text_is_read_once_and_each_of_its_graphs_is_made_once(
 def test_the_calls_on_another_device_are_those_of_a_region_that_is_lowered_anew(form: str) -> None:
     """What is tried on a graph meanwhile, such as generating kernels, leaves it as it was."""
     from app.analysis import service
-    from app.analysis.other_devices import as_host
+    from app.analysis.device_host import as_host
     from kernels.host import probe_host
 
     text = form.replace("1{n}", "80")

@@ -16,7 +16,8 @@ import pytest
 import profiler.hardware
 from app.analysis import other_devices, service
 from app.analysis.analyze import AnalyzedRegion
-from app.analysis.other_devices import as_host, carry_workload, move_to_device, side_by_side
+from app.analysis.device_host import as_host
+from app.analysis.other_devices import carry_workload, move_to_device, side_by_side
 from app.cli import main
 from app.trace_report.report import report
 from kernels.host import Host

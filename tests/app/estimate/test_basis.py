@@ -10,6 +10,7 @@ import pytest
 
 from app.analysis import service
 from app.analysis.analyze import AnalyzedRegion, CompilePrediction, Evaluated, decide
+from app.atlas.fit import EVENTS_US
 from app.atlas.price import CALL_US
 from app.estimate import predict
 from app.estimate.basis import MOST_PARTS, ExplainedPart, prediction_basis
@@ -114,12 +115,13 @@ def test_of_many_operations_the_longest_are_told() -> None:
 # --------------------------------------------------------------------------------------------------- torch.compile's
 
 
-def recorded_kernel(kind: str) -> KernelTime:
-    """One of Inductor's kernels that was measured by itself on an H200, of the kind and longer than 20 µs."""
+def recorded_kernel(kind: str) -> tuple[KernelTime, float]:
+    """One of Inductor's kernels that was measured by itself on an H200, of the kind and longer than 20 µs; and what two
+    events added there."""
     for point in points.read_recording(RECORDED / "h200.jsonl.gz")[1]:
         for kernel in point.get("kernels", ()):
             if kind in kernel["name"] and kernel["times_us"] and kernel["times_us"][0] > 20:
-                return kernel
+                return kernel, point.get("events_us", EVENTS_US)
     raise LookupError(kind)
 
 
@@ -134,15 +136,16 @@ def decided(*answers: Prediction, text: str = CHAIN) -> Evaluated:
 
 @pytest.mark.parametrize("kind", ["triton_poi", "triton_red", "triton_per"])
 def test_inductors_own_kernels_are_told_with_their_measured_like(kind: str) -> None:
-    measured = recorded_kernel(kind)
+    measured, events_us = recorded_kernel(kind)
     kernel = OracleKernel(measured["name"], "pointwise", 2, measured["bytes_moved"], (), measured["source"])
     basis = decided(answer(kernel)).basis
     assert (basis.prediction, basis.because) == ("oracle", "")
     (part,) = [p for p in basis.parts if p.way == "compile"]
     assert (part.name, part.launches) == (measured["name"], 2)
     assert part.nearest is not None and part.correlation > 0.999
-    assert part.nearest.time_us == pytest.approx(measured["times_us"][0] - 1.3, rel=0.01)  # what two events add
-    assert part.time_us == pytest.approx(2 * part.nearest.time_us, rel=0.2)
+    assert part.nearest.time_us == pytest.approx(measured["times_us"][0] - events_us, rel=0.01)
+    # within half: kernels that are alike by their numbers differ, and the price lies between them
+    assert part.time_us == pytest.approx(2 * part.nearest.time_us, rel=0.5)
 
 
 def template() -> OracleKernel:
@@ -175,7 +178,7 @@ def test_where_our_rules_stand_in_for_inductors_kernels_the_reason_is_told(
 
 def test_rules_stand_in_just_where_the_kernels_do_not_move_the_prediction() -> None:
     """Whether the time of torch.compile is that without an answer tells whose kernels it is of."""
-    measured = recorded_kernel("triton_poi")
+    measured, _ = recorded_kernel("triton_poi")
     kernel = OracleKernel(measured["name"], "pointwise", 1, measured["bytes_moved"], (), measured["source"])
 
     def compiled_us(evaluated: Evaluated) -> float:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from app.trace_report.actions.ranking import changes, plan
-from app.trace_report.profiler_cost import SLOWS
+from app.trace_report.profiler_cost import SLOWS, WITH_MODULES, profiler_slows
 from app.trace_report.speedup import with_actions
 from app.trace_report.step_model import step_of, step_us
+from profiler.trace import read_trace
 from tests.app.trace_report.reports import reported
 from tests.app.trace_report.test_speedup import region, trace
-from tools.docs.measured_page import load, unprofiled_us
+from tests.profiler.trace.files import TRACES
+from tools.docs.measured_page import load, of_modules_us, unprofiled_us
 
 Json = dict[str, Any]
 MODELS: list[Json] = [m for m in load("applied")["models"] if m["eager_us"]]
@@ -44,6 +48,29 @@ def test_the_range_holds_the_steps_that_the_host_paces() -> None:
     assert paced == 8  # as SLOWS says
 
 
+def test_a_recording_with_modules_has_a_range_of_its_own_which_its_header_tells() -> None:
+    for name in ("gpt2_train_autocast_eager_stack", "llama_prefill_bf16_eager_stack"):
+        recorded = read_trace(TRACES / f"{name}.json.gz")
+        assert recorded.with_modules and profiler_slows(recorded) == WITH_MODULES
+    plain = read_trace(TRACES / "llama_prefill_bf16_eager.json.gz")
+    assert not plain.with_modules and profiler_slows(plain) == SLOWS
+    alone = replace(recorded, with_modules=False)  # with_stack=True without with_modules slows less
+    between = profiler_slows(alone)
+    assert between is not None and SLOWS["mid"] < between["mid"] < WITH_MODULES["mid"]
+
+
+def test_steps_recorded_with_modules_are_estimated_as_they_were_timed_without_the_profiler() -> None:
+    rows = load("program")["rows"]
+    off = {r["name"]: of_modules_us(r, "mid") / r["overhead"]["its_bare_us"] - 1 for r in rows}
+    assert len(off) == 10
+    assert statistics.median(map(abs, off.values())) <= 0.10
+    assert sum(abs(x) <= 0.15 for x in off.values()) >= 9 and max(map(abs, off.values())) < 0.25
+    for row in rows:
+        bare = row["overhead"]["its_bare_us"]
+        assert of_modules_us(row, "high") <= 1.02 * bare, row["name"]
+        assert of_modules_us(row, "low") >= 0.9 * bare, row["name"]
+
+
 def slowed(told: Json, by: float = 2.0) -> Json:
     return told | {"profiler_slows": {"low": by, "mid": by, "high": 2 * by}}
 
@@ -62,6 +89,30 @@ def test_kernels_that_get_faster_save_time_where_only_the_profiler_kept_the_gpu_
         saved.append(step.parts["wall_us"] - step_us(step, changes(own))[1])
     assert saved[0] < 1.0  # the host sets the pace as recorded
     assert saved[1] > 100.0
+
+
+def partly_compiled(launches: float) -> Json:
+    """A step that launches pace, so many of its 100 launches made by compiled code."""
+    told = trace([region("a", 400.0)], launch=600.0, gpu=0.0, lead=0.0)
+    told["step_parts"] = {**told["step_parts"], "idle_us": 600.0}
+    return slowed(told | {"pace": {**told["pace"], "compiled_launches": launches}})
+
+
+def test_the_more_of_a_step_is_compiled_the_less_the_profiler_slowed_it_without_a_jump() -> None:
+    walls = []
+    for launches in range(101):
+        step = step_of(partly_compiled(float(launches)))  # type: ignore[arg-type]
+        assert step is not None
+        walls.append(step.parts["wall_us"])
+    assert walls[0] == pytest.approx(500.0) and walls[100] == pytest.approx(1000.0)
+    assert all(0.0 <= after - before < 10.0 for before, after in pairwise(walls))
+    assert walls[50] == pytest.approx(750.0)  # what compiled code launches stays, the other half takes half as long
+
+
+def test_calls_of_libraries_in_compiled_code_are_compiled_by_what_the_trace_shows() -> None:
+    compiled, eager = (reported(f"llama_prefill_bf16_{how}.json.gz")["pace"] for how in ("compiled", "eager"))
+    assert compiled["compiled_launches"] > 0.95 * compiled["launches"]
+    assert eager["compiled_launches"] == 0.0
 
 
 def test_a_pages_note_says_what_the_step_is_taken_for() -> None:

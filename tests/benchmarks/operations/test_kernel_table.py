@@ -10,6 +10,8 @@ pytest.importorskip("triton")
 
 from benchmarks.operations.kernel_table import (
     DOC,
+    FASTEST,
+    FASTEST_PLAIN,
     RECORD,
     Row,
     behind_published,
@@ -35,10 +37,26 @@ def test_a_tie_is_within_3_percent_either_way() -> None:
 
 def test_eager_alone_is_no_peer() -> None:
     rows = [row(1.0, eager=9.0), row(1.0, eager=9.0, compile=0.5), row(1.0, compile=2.0)]
-    assert counts(rows)["the fastest"] == {"won": 1, "tied": 0, "lost": 1}
+    assert counts(rows)[FASTEST_PLAIN] == {"won": 1, "tied": 0, "lost": 1}
     assert counts(rows)["eager"] == {"won": 2, "tied": 0, "lost": 0}
-    assert memory_bound_geomean(rows) == pytest.approx(1.0)
+    assert memory_bound_geomean(rows, has_peer=False) == pytest.approx(1.0)
     assert lost_rows(rows) == [rows[1]]
+
+
+def test_a_reference_that_nobody_would_run_is_no_peer() -> None:
+    alone = Row("selective_scan", "case", "", "", {"triton": 1.0, "eager": 90.0, "compile": 60.0}, 1.0, True)
+    beside = Row("selective_scan", "case", "", "", {"triton": 1.0, "compile": 60.0, "mamba_ssm": 2.0}, 1.0, True)
+    assert alone.fastest is None
+    assert beside.fastest == ("mamba_ssm", 2.0)
+    assert memory_bound_geomean([alone, beside]) == pytest.approx(0.5)
+    assert counts([alone]) == {}
+
+
+def test_a_row_without_a_library_s_call_is_not_won_against_one() -> None:
+    rows = [row(1.0, eager=9.0, compile=9.0), row(1.0, eager=9.0, compile=9.0, liger=0.5)]
+    assert counts(rows)[FASTEST] == {"won": 0, "tied": 0, "lost": 1}
+    assert memory_bound_geomean(rows) == pytest.approx(2.0)
+    assert memory_bound_geomean(rows[:1]) is None
 
 
 def test_the_page_is_what_the_record_says() -> None:
@@ -50,8 +68,9 @@ def test_every_recorded_row_is_a_case_of_an_operation() -> None:
     assert {(r.operation, r.case) for r in ROWS} <= cases
 
 
-def test_memory_bound_rows_are_no_slower_than_the_fastest_peer_beside_them() -> None:
-    mean = memory_bound_geomean(ROWS)
+@pytest.mark.parametrize("has_peer", [True, False])
+def test_memory_bound_rows_are_no_slower_than_the_fastest_beside_them(has_peer: bool) -> None:
+    mean = memory_bound_geomean(ROWS, has_peer)
     assert mean is not None
     assert mean <= 1.0
 

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 HOST = Host(versions={}, packages=frozenset({"torch", "triton"}), features=frozenset({"F.rms_norm"}))
 
+HEADS = "q: f32[1, 4, 40, 16]\nk: f32[1, 4, 40, 16]\nv: f32[1, 4, 40, 16]\n"
 REGIONS = {
     "rms_norm": "x: bf16[16, 128]\nw: bf16[128]\nv = x.float().pow(2).mean(-1, keepdim=True)\n"
     "y = (x.float() * torch.rsqrt(v + 1e-6)).to(bf16) * w\nreturn y\n",
@@ -37,6 +38,19 @@ REGIONS = {
     "geglu": "a: f32[16, 64]\nb: f32[16, 64]\ny = F.gelu(a, approximate='tanh') * b\nreturn y\n",
     "attention with a bias": "q: f32[2, 4, 16, 8]\nk: f32[2, 4, 16, 8]\nv: f32[2, 4, 16, 8]\nm: f32[4, 16, 16]\n"
     "s = q @ k.transpose(-2, -1) * 0.35\ns = s + m\np = torch.softmax(s, -1)\ny = p @ v\nreturn y\n",
+    "attention within a window": HEADS + "i = torch.arange(40)\nd = i[:, None] - i[None, :]\n"
+    "s = (q @ k.transpose(-2, -1) * 0.25).masked_fill((d < 0) | (d >= 12), float('-inf'))\n"
+    "y = torch.softmax(s, -1) @ v\nreturn y\n",
+    "attention with a soft cap": HEADS + "m = torch.ones(40, 40, dtype=torch.bool).tril()\n"
+    "s = torch.tanh(q @ k.transpose(-2, -1) * 0.25 / 5.0) * 5.0\ns = s.masked_fill(~m, float('-inf'))\n"
+    "y = torch.softmax(s, -1) @ v\nreturn y\n",
+    "called attention within a window": HEADS + "i = torch.arange(40)\n"
+    "m = (i[:, None] >= i[None, :]) & (i[None, :] > i[:, None] - 12)\n"
+    "y = F.scaled_dot_product_attention(q, k, v, attn_mask=m)\nreturn y\n",
+    "causal convolution": "x: f16[2, 6, 20]\nw: f16[6, 1, 4]\ny = F.silu(F.conv1d(F.pad(x, (3, 0)), w, groups=6))\n"
+    "return y\n",
+    "causal convolution, cut": "x: f32[2, 6, 20]\nw: f32[6, 1, 3]\nb: f32[6]\n"
+    "y = silu(F.conv1d(x, w, b, padding=2, groups=6)[..., :20])\nreturn y\n",
 }
 
 
@@ -63,7 +77,9 @@ def test_the_hand_written_kernels_are_offered_where_they_fit() -> None:
         ("layer_norm called", "layer_norm"), ("swiglu", "gated_activation"), ("geglu", "gated_activation"),
         ("example", "matmul_epilogue"), ("tail of three dimensions", "matmul_epilogue"),
         ("product and residual", "matmul_epilogue"), ("attention", "flash_attention"),
-        ("attention with a bias", "flash_attention"),
+        ("attention with a bias", "flash_attention"), ("causal convolution", "causal_conv1d"),
+        ("causal convolution, cut", "causal_conv1d"), ("attention within a window", "banded_attention"),
+        ("attention with a soft cap", "banded_attention"), ("called attention within a window", "banded_attention"),
     ):  # fmt: skip
         assert f"triton:{kernel}" in available(REGIONS[region]), region
     assert "triton:rms_norm" in available(REGIONS["rms_norm"])
@@ -90,6 +106,7 @@ def test_a_residual_s_norm_needs_no_eps_to_be_one_kernel() -> None:
     assert_as_exact_as_eager(text, lambda region: build("triton:add_rms_norm", region, {}, "cpu"))
 
 
+TRAINED_HEADS = HEADS.replace("]\n", "].requires_grad\n")
 TRAINED = {
     "rms_norm by hand": (
         "triton:rms_norm",
@@ -123,6 +140,22 @@ TRAINED = {
         "triton:rope",
         "q: f32[2, 4, 8, 16].requires_grad\nc: f32[8, 16]\ns: f32[8, 16]\n"
         "y = q * c + cat([-q[..., 8:], q[..., :8]], -1) * s\nreturn y\n",
+    ),
+    "attention": (
+        "triton:flash_attention",
+        TRAINED_HEADS + "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)\nz = y * 2\nreturn z\n",
+    ),
+    "attention with a soft cap in a window": (
+        "triton:banded_attention",
+        TRAINED_HEADS + "i = torch.arange(40)\nd = i[:, None] - i[None, :]\n"
+        "s = torch.tanh(q @ k.transpose(-2, -1) * 0.25 / 5.0) * 5.0\n"
+        "s = s.masked_fill((d < 0) | (d >= 12), float('-inf'))\ny = torch.softmax(s, -1) @ v\nz = y * 2\nreturn z\n",
+    ),
+    "causal convolution in a block": (
+        "triton:causal_conv1d",
+        "h: f32[2, 20, 6].requires_grad\nw: f32[6, 1, 4].requires_grad\nb: f32[6].requires_grad\n"
+        "x = h.transpose(1, 2)\ny = silu(F.conv1d(x, w, b, padding=3, groups=6)[..., :20])\n"
+        "z = y.transpose(1, 2) * h\nreturn z\n",
     ),
 }
 
@@ -162,6 +195,43 @@ def test_a_loss_of_f16_has_no_kernel_where_its_scale_would_come_too_late() -> No
     narrow = text.replace("x: f32", "x: f16")
     assert "triton:cross_entropy" not in available(narrow)
     assert "triton:cross_entropy" in available(narrow.replace(".requires_grad", ""))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y = F.conv1d(x, w, padding=3, groups=6)[..., 3:]",  # sees what comes
+        "y = F.conv1d(x, w, padding=3, groups=6)[..., :19]",
+        "y = F.conv1d(x, w, padding=2, groups=6)[..., :20]",
+        "y = F.conv1d(F.pad(x, (0, 3)), w, groups=6)",
+        "y = F.silu(F.conv1d(F.pad(x, (3, 0)), w, groups=6)) * 2",
+    ],
+)
+def test_a_convolution_that_is_not_causal_or_not_all_has_no_kernel(text: str) -> None:
+    assert "triton:causal_conv1d" not in available(f"x: f32[2, 6, 20]\nw: f32[6, 1, 4]\n{text}\nreturn y\n")
+
+
+def test_plain_and_causal_attention_are_no_band() -> None:
+    assert "triton:banded_attention" not in available(REGIONS["attention"])
+    assert "triton:banded_attention" not in available(REGIONS["attention with a bias"])
+
+
+def test_values_wider_than_keys_that_lie_as_the_product_takes_them_have_no_kernel() -> None:
+    text = "q: f32[1, 2, 20, 16]\nk: f32[1, 2, 16, 20]\nv: f32[1, 2, 20, {}]\n"
+    text += "s = torch.tanh(q @ k * 0.25 / 5.0) * 5.0\nreturn torch.softmax(s, -1) @ v\n"
+    assert "triton:banded_attention" in available(text.format(16))
+    assert "triton:banded_attention" not in available(text.format(32))
+
+
+def test_a_gradient_with_a_mask_that_is_a_tensor_has_no_kernel() -> None:
+    text = TRAINED_HEADS + "m: f32[40, 40]\ny = F.scaled_dot_product_attention(q, k, v, attn_mask=m)\nreturn y\n"
+    assert "triton:flash_attention" not in available(text)
+    assert "triton:flash_attention" in available(text.replace(".requires_grad", ""))
+
+
+def test_a_causal_convolution_of_five_taps_has_no_kernel() -> None:
+    text = REGIONS["causal convolution"].replace("[6, 1, 4]", "[6, 1, 5]").replace("(3, 0)", "(4, 0)")
+    assert "triton:causal_conv1d" not in available(text)
 
 
 def test_keys_of_another_batch_are_not_handed_to_the_attention_kernel() -> None:

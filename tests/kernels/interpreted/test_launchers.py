@@ -10,6 +10,7 @@ import torch
 from kernels.candidates import build
 from profiler.region.language.text import parse
 from tests.kernels.interpreted.checking import assert_as_exact_as_eager
+from tests.kernels.libraries.quantised_spellings import INT4, INT8_WEIGHT
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -17,11 +18,32 @@ SCORES = "x: bf16[9, 40]\nt: i64[9].below(40)\n"
 CODES = "a: f32[6, 16]\nc: f32[20, 16]\n"
 EDGES = "x: f32[16, 8]\ns: i64[32].below(16)\nt: i64[32].below(8)\nw: f32[32]\n"
 PRODUCT = "x: f16[8, 16]\nw: f16[16, 64]\ng: f16[64]\nb: f16[64]\n"
+NARROW = "a: f8e4m3[20, 256]\nb: f8e4m3[24, 256]\n"
 LAYERS = "x: f16[20, 16]\nw: f16[16, 24]\nb: f16[24]\nv: f16[24, 16]\nc: f16[16]\n"
 SPREAD = "v = x.float().pow(2).mean(1, keepdim=True)\n"
 
+STORED = "x: f16[2, 12, 4, 5]\nm: f16[12]\nv: f16[12]\ng: f16[12]\nb: f16[12]\nr: f16[2, 12, 4, 5]\n"
+CODED = "x: f16[6, 200]\nr: f16[6, 200]\nw: f16[200]\ns = x + r\ny = F.rms_norm(s, (200,), w, 1e-6).float()\n"
+
 # Products are of f16 or f32: the interpreter's of bf16 are wrong.
 REGIONS = (
+    ("linear_cross_entropy", "x: f16[2, 8, 32]\nw: f16[70, 32]\nt: i64[16].below(70)\n"
+     "return F.cross_entropy(F.linear(x, w).float().view(-1, 70), t, ignore_index=3)\n"),
+    ("linear_cross_entropy", "x: f32[9, 32]\nw: f32[70, 32]\nt: i64[9].below(70)\n"
+     "return F.cross_entropy(x @ w.t(), t, reduction='none')\n"),
+    *(("weight_only_gemm", text.replace("bf16", "f16")) for name, text in {**INT8_WEIGHT, **INT4}.items()
+      if name in ("a scale a row behind the product", "with a zero point", "bytes of an unsigned type and 128",
+                  "a batch of rows", "a scale a group", "with a bias", "halves stacked, a zero a group",
+                  "8 taken off the integers", "a scale a row")),
+    ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24, 1]\n"
+     "return ((a.to(f32) * p) @ (b.to(f32) * q).t()).to(bf16)\n"),
+    ("scaled_gemm", NARROW + "p: f32[20, 1]\nq: f32[24]\nreturn (a.float() @ b.float().t()) * q * p\n"),
+    ("scaled_gemm", NARROW + "p: f32[()]\nq: f32[()]\nreturn ((a.float() @ b.float().t()) * q * p).to(f16)\n"),
+    ("scaled_gemm", "a: f8e4m3[20, 256]\nb: f8e4m3[256, 256]\np: f32[20, 2]\nq: f32[2, 2]\n"
+     "x = (a.to(f32).view(20, 2, 128) * p[..., None]).view(20, 256)\n"
+     "w = (b.to(f32).view(2, 128, 2, 128) * q[:, None, :, None]).view(256, 256)\nreturn (x @ w.t()).to(bf16)\n"),
+    ("scaled_gemm", "a: i8[20, 40]\nb: i8[40, 24]\np: f32[20, 1]\nq: f32[24]\n"
+     "return ((a.float() @ b.float()) * p * q).to(bf16)\n"),
     ("cross_entropy", SCORES + "return F.cross_entropy(x.float(), t)\n"),
     ("cross_entropy", SCORES + "return F.cross_entropy(x, t, reduction='sum', ignore_index=3)\n"),
     ("cross_entropy", SCORES + "p = torch.log_softmax(x.float(), -1)\nreturn -p.gather(1, t[:, None])\n"),
@@ -80,6 +102,18 @@ REGIONS = (
      "return dy.float().sum(0), dx.to(f16), (dy.float() * h).sum(0)\n"),
     ("scatter_add", EDGES + "return torch.zeros(8, 8, dtype=f32).index_add(0, t, x[s] * w[:, None], alpha=2.0)\n"),
     ("scatter_add", EDGES + "return torch.zeros(8, 8, dtype=f32).scatter_add(0, t[:, None].expand(-1, 8), x[s])\n"),
+    ("group_norm_silu", "x: f16[2, 12, 4, 5]\ng: f16[12]\nb: f16[12]\nreturn F.silu(F.group_norm(x, 4, g, b))\n"),
+    ("group_norm_silu", "x: f32[2, 12, 4, 5].channels_last\nreturn F.relu(F.group_norm(x, 4))\n"),
+    ("batch_norm_activation", STORED + "return F.relu(F.batch_norm(x, m, v, g, b, False, 0.1, 1e-3) + r)\n"),
+    ("batch_norm_activation", "x: f32[2, 12, 4, 5].channels_last\nm: f32[12]\nv: f32[12]\n"
+     "return F.silu(F.batch_norm(x, m, v, eps=1e-3))\n"),
+    ("norm_quantise", CODED + "a = y.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448.0\n"
+     "q = (y / a).clamp(-448.0, 448.0).to(f8e4m3)\nreturn a, q, s\n"),
+    ("norm_quantise", CODED.replace("s = x + r", "s = x")
+     + "a = y.abs().amax(-1, keepdim=True).clamp(min=3.0) / 448.0\n"  # more than some rows have
+     "q = (y / a).clamp(-448.0, 448.0).to(f8e4m3)\nreturn q, a\n"),
+    ("norm_quantise", "x: f16[8, 64]\nc: f32[1]\ny = F.layer_norm(x, (64,))\n"
+     "return (y / c).clamp(-448.0, 448.0).to(f8e4m3)\n"),
 )  # fmt: skip
 
 
@@ -97,4 +131,18 @@ def test_means_of_jagged_segments() -> None:
     values, offsets = torch.randn(40, 8), torch.tensor([0, 7, 8, 29, 40])
     (got,) = build("triton:jagged_mean", parse(text), {}, "cpu")(values, offsets)
     wanted = torch.stack([values[a:b].mean(0) for a, b in pairwise(offsets)])
+    torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["mode='mean'", "mode='max', include_last_offset=True", "mode='sum', per_sample_weights=w"]
+)
+def test_bags_of_rows(text: str) -> None:
+    inputs = "t: f32[12, 16]\ni: i64[40].below(12)\no: i64[5].offsets(40)\n" + "w: f32[40]\n" * ("=w" in text)
+    given = [torch.randn(12, 16), torch.randint(12, (40,)), torch.tensor([0, 7, 7, 29, 40]), torch.randn(40)]
+    region = parse(inputs + f"return F.embedding_bag(i, t, o, {text})\n")
+    (got,) = build("triton:embedding_bag", region, {}, "cpu")(*given[: len(region.inputs)])
+    call = {"mode": text.split("'")[1], "include_last_offset": "last" in text}
+    weights = given[3] if "=w" in text else None
+    wanted = torch.nn.functional.embedding_bag(given[1], given[0], given[2], per_sample_weights=weights, **call)
     torch.testing.assert_close(got, wanted)

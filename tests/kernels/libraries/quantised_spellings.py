@@ -90,6 +90,19 @@ LOOK_ALIKE: dict[str, str] = {
         "u = ((q[..., None] >> shifts) & 7).flatten(1).to(bf16)\n"
         "return x @ ((u - 8) * s.repeat_interleave(128, 1)).t()\n"
     ),
+    **{
+        name: (
+            "x: bf16[16, 1024]\npacked: i8[256, 512]\ns: bf16[256]\n"
+            f"lo = (packed & 15){low}\nhi = ((packed >> 4) & 15){high}\n"
+            f"q = torch.stack((lo, hi), -1).flatten(1).to(bf16)\nreturn F.linear(x, (q{both}) * s[:, None])\n"
+        )
+        for name, low, high, both in (
+            ("8 taken off the low half only", " - 8", "", ""),
+            ("8 taken off the high half only", "", " - 8", ""),
+            ("8 taken off the halves and of both again", " - 8", " - 8", " - 8"),
+            ("another number taken off each half", " - 8", " - 7", ""),
+        )
+    },
     "halves of two tensors": (
         "x: bf16[16, 1024]\na: u8[256, 512]\nb: u8[256, 512]\ns: bf16[256]\n"
         "q = torch.stack((a & 15, b >> 4), -1).flatten(1).to(bf16)\nreturn F.linear(x, (q - 8) * s[:, None])\n"

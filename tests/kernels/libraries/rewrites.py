@@ -140,6 +140,11 @@ ON_GPU: tuple[Rewrite, ...] = (
     Rewrite(LIB + "flash_attn.cute.flash_attn_func", "flash_attn.cute", CAUSAL, 2e-2),
     Rewrite(LIB + "causal_conv1d.causal_conv1d_fn", "causal_conv1d", t.CAUSAL.format(w=4, p=3), 2e-2),
     Rewrite(LIB + "cut_cross_entropy.linear_cross_entropy", "cut_cross_entropy", t.LINEAR_LOSS.format(more=""), 2e-2),
+    Rewrite(LIB + "sageattention.sageattn", "sageattention", CAUSAL, 5e-2),
+    Rewrite(LIB + "unsloth.rms_norm", "unsloth", t.RMS.format(w="bf16"), 2e-2),
+    Rewrite(LIB + "unsloth.swiglu", "unsloth", t.SWIGLU.format(g=""), 2e-2),
+    Rewrite(LIB + "unsloth.geglu", "unsloth", t.GEGLU.format(how="tanh"), 2e-2),
+    Rewrite(LIB + "vllm.rms_norm", "vllm", t.RMS.format(w="bf16"), 2e-2),
 )
 
 

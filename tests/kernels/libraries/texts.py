@@ -23,6 +23,9 @@ x = (a.to(f32).view(64, 2, 128) * sa[..., None]).view(64, 256)
 y = (b.to(f32).view(128, 2, 128) * sb[..., None]).view(128, 256)
 return (x @ y.t()).to(bf16)
 """
+MX_PRODUCT = "return torch._scaled_mm(a, b.t(), sa, sb, out_dtype=torch.bfloat16)\n"
+MXFP8 = f"a: f8e4m3[256, 1024]\nb: f8e4m3[512, 1024]\nsa: f8e8m0[8192]\nsb: f8e8m0[16384]\n{MX_PRODUCT}"
+NVFP4 = f"a: f4e2m1x2[256, 512]\nb: f4e2m1x2[512, 512]\nsa: f8e4m3[16384]\nsb: f8e4m3[32768]\n{MX_PRODUCT}"
 INT8 = "a: i8[{m}, 256]\nb: i8[128, 256]\ns: f32[()]\nreturn (a.float() @ b.float().t()) * s\n"
 INT8_WEIGHT = "x: bf16[{m}, 256]\nw: i8[512, 256]\ns: bf16[512]\nreturn F.linear(x, w.to(bf16)) * s\n"
 INT4 = """x: {d}[{m}, 1024]

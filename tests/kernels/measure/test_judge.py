@@ -21,7 +21,8 @@ def case(error, outlier=None, misfits=0, dtype="bf16", distribution="normal", pr
 
 
 def test_the_table_of_types_is_torchs():
-    floats = {n: d for n, d in DTYPES.items() if d.is_floating_point}
+    floats = {n: d for n, d in DTYPES.items() if d.is_floating_point and n not in ("f8e8m0", "f4e2m1x2")}
+    # the two of block formats are no results that are judged: torch.finfo has no epsilon of the packed one
     assert {n: torch.finfo(d).eps for n, d in floats.items()} == EPS
     assert {n for n, d in floats.items() if d.itemsize <= 2} == SHORT
 

@@ -8,6 +8,7 @@ from typing import Literal, TypedDict
 from app.objects.common import Range
 from app.objects.trace import GainTotal, GainUnknown, Graph, Pace, StepOf
 from app.trace_report.actions.listed import followed_words
+from app.trace_report.actions.of_step import which_step
 from app.trace_report.launches_left import list_names
 from app.units import duration
 from app.web.views.trace.regions import AnyTrace
@@ -66,8 +67,9 @@ class SpeedupRow(TypedDict):
 
 class SpeedupSection(TypedDict, total=False):
     """Context of partials/trace/where/speedup.html: a row for all that are followed and one for the best three; {}
-    where nothing is known."""
+    where nothing is known. of_which: of which step it is, where the trace's steps differ much."""
 
+    of_which: str
     rows: list[SpeedupRow]
     unknown: list[GainUnknown]
     pace: Pace | None
@@ -186,7 +188,10 @@ def speedup_section(trace: AnyTrace) -> SpeedupSection:
     rows = [_speedup_row(together[:1].upper() + together[1:], whole)] if whole else []
     if whole and best and len(best["advice"]) < len(whole["advice"]):
         rows.append(_speedup_row(f"Only the {len(best['advice'])} that save most", best))
-    return {"rows": rows, "unknown": gain["unknown"], "pace": trace.get("pace"), "wall_us": parts["wall_us"]}
+    return {
+        "rows": rows, "unknown": gain["unknown"], "pace": trace.get("pace"), "wall_us": parts["wall_us"],
+        "of_which": which_step(trace.get("step_times")),
+    }  # fmt: skip
 
 
 def _speedup_row(name: str, total: GainTotal) -> SpeedupRow:
@@ -212,7 +217,9 @@ def _describe_times(trace: AnyTrace) -> str:
             what = OTHER_STEP[of].format(steps=times.get("steps", 1))
             text = f"{shown}, {what}; {middle} is {duration(times['median_us'])} ({around})"
     left = times["left_out"]
-    return f"{text}; {left} left out (warm-up, or without kernels)" if left else text
+    phase = trace.get("phase")
+    other = ", or another phase" if phase and phase["told_by"] == "annotations" else ""
+    return f"{text}; {left} left out (warm-up{other}, or without kernels)" if left else text
 
 
 def _name_step(trace: AnyTrace) -> str:

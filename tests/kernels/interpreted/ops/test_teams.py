@@ -13,6 +13,8 @@ from kernels.ops.norm.forward import team as norm_team
 from kernels.ops.norm.forward_kernels import norm_together
 from kernels.ops.softmax.softmax import softmax_team
 from kernels.ops.softmax.softmax import team as team_for_softmax
+from kernels.ops.softmax.softmax_backward_team import softmax_backward_team
+from kernels.ops.softmax.softmax_backward_team import team as team_for_backward
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 INFINITY = float("inf")
@@ -64,6 +66,27 @@ def test_softmax_by_a_team_is_that_of_the_row(
     handed, there = sync[:-1].view(torch.float32).view(-1, 2), before[:-1].view(torch.float32).view(-1, 2)
     torch.testing.assert_close(handed[:, 0], there[:, 0], equal_nan=True)
     assert (sync[:-1] != 0).all()
+
+
+@pytest.mark.parametrize(("dtype", "columns"), [(torch.bfloat16, 256), (torch.float16, 300)])
+def test_softmax_s_gradient_by_a_team_is_that_of_the_row(dtype: torch.dtype, columns: int) -> None:
+    source = torch.Generator().manual_seed(6)
+    dy = torch.randn(ROWS, columns, generator=source).to(dtype)
+    y = torch.softmax(3 * torch.randn(ROWS, columns, generator=source), 1).to(dtype)
+    y[2], dy[3] = 0.0, 0.0
+    dots = parts(y.float() * dy.float(), 0.0).sum(2)
+    full = words(torch.zeros_like(dots), dots)
+    sync = torch.cat((torch.where(full == 0, 1 << 31, full), torch.zeros(1, dtype=torch.int64)))
+    dx = torch.empty_like(dy)
+    variant = team_for_backward(columns, dtype, BLOCK, 4, 3)
+    size, stride = variant["TEAM"], columns // 2
+    softmax_backward_team[(2 * size,)](dy, y, dx, sync, ROWS, stride, stride, stride, 0, **variant.meta)
+    wanted = torch._softmax_backward_data(dy.double(), y.double(), 1, torch.float64)
+    torch.testing.assert_close(dx.double(), wanted, rtol=1e-2, atol=1e-4)
+    assert (sync[:-1] != 0).all()
+    assert sync[-1] == 2 * size, "each program draws one ticket"
+    handed = sync[:-1].view(torch.float32).view(-1, 2)[:, 0].view(ROWS, -1)
+    torch.testing.assert_close(handed, dots, rtol=1e-3, atol=1e-5)
 
 
 FORMS = [

@@ -7,7 +7,7 @@ import torch
 
 from kernels.measure.candidate import checker as checking
 from kernels.measure.candidate.inputs import input_set
-from kernels.measure.candidate.sampled_rows import rows_of
+from kernels.measure.candidate.sampled_rows import FEW_ROWS, rows_of
 from kernels.measure.candidate.worker import Worker
 from kernels.measure.judge import judge
 from kernels.measure.messages import Case
@@ -136,3 +136,21 @@ def test_where_rows_are_not_by_themselves_float32_is_the_reference(monkeypatch):
     monkeypatch.setattr(checking, "reference", reference)
     seen, _ = checked("x: f32[1024, 64]\nreturn torch.cumsum(x, 0)", lambda x: (x.cumsum(0),))
     assert seen.expected.precision == "float32"
+
+
+ATTENTION = """q: bf16[4, 16, 96, 32].requires_grad
+k: bf16[4, 16, 96, 32].requires_grad
+v: bf16[4, 16, 96, 32].requires_grad
+bias: f32[16, 96, 96]
+s = q @ k.transpose(-2, -1) * 0.17 + bias
+return torch.softmax(s, -1).to(torch.bfloat16) @ v
+"""
+
+
+def test_the_heads_of_an_attention_are_rows_where_few_are_enough() -> None:
+    region = parse(ATTENTION)
+    assert rows_of(region, {}, "cpu") is None  # a query's row needs every key, and there are fewer heads
+    rows = rows_of(region, {}, "cpu", FEW_ROWS)
+    assert rows is not None and rows.count == 16
+    assert rows.inputs == (1, 1, 1, 0) and rows.outputs == (1, 1, 1, 1)
+    assert rows.some(2, 7) == [0, 15]

@@ -1,0 +1,67 @@
+"""A whole step of each of the models that no run had before, as programs: `FILE.py:FUNCTION` is a module and no inputs.
+
+The optimizer is in the step, and works on lists of tensors, as it does by default on a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+import torch
+from torch import nn
+
+from benchmarks.traces.applied_later import LATER
+from benchmarks.traces.applied_models import OPTIMIZERS, Made
+
+SMALL = False
+"""For a dry run."""
+
+
+class WholeStep(nn.Module):
+    """Its forward is the model's step, with backward and optimizer where it has them."""
+
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        self.model, self.step = made
+
+    def forward(self) -> Any:
+        """Whatever the step gives."""
+        with torch.enable_grad():
+            return self.step(self.model)
+
+
+def _whole(name: str) -> tuple[WholeStep, tuple[()]]:
+    made = LATER[name](SMALL, "meta")
+    for optimizer in OPTIMIZERS:
+        for group in optimizer.param_groups:
+            group["foreach"] = True
+    return WholeStep(made), ()
+
+
+def olmo_training() -> Any:
+    """As applied_later has it."""
+    return _whole("olmo training")
+
+
+def starcoder_decoding() -> Any:
+    """As applied_later has it."""
+    return _whole("starcoder decoding")
+
+
+def regnet_training() -> Any:
+    """As applied_later has it."""
+    return _whole("regnet training")
+
+
+def joint_diffusion_sampling() -> Any:
+    """As applied_later has it."""
+    return _whole("joint diffusion sampling")
+
+
+def cross_network_training() -> Any:
+    """As applied_later has it."""
+    return _whole("cross network training")

@@ -1,0 +1,1 @@
+"""Kernels whose results are numbers of 8 bits and their scales."""

@@ -1,0 +1,1 @@
+"""Kernels that draw from rows of logits."""

@@ -1,0 +1,117 @@
+"""Attention's backward: every variant, the same numbers every time, rows that see nothing, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.agreement import disagreement
+from kernels.ops.attention.attention_backward import (
+    OPERATIONS,
+    attention_backward,
+    delta_of,
+    inputs,
+    launch_keys,
+    launch_queries,
+    space,
+)
+from kernels.ops.attention.flash_attention import flash_attention
+from kernels.spec import Maker, case
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+(BACKWARD,) = OPERATIONS
+
+
+@pytest.mark.parametrize(
+    ("d", "settings"),
+    [(64, {"h": 2}), (64, {"causal": True, "window": 20, "cap": 3.0}), (128, {"causal": True}), (256, {"window": 30})],
+)
+def test_every_variant_agrees(d: int, settings: dict[str, Any]) -> None:
+    arguments = do, q, k, v, o, lse, causal, window, cap, _, _ = inputs(
+        case("f16", b=1, kv=1, s=130, t=140, d=d, **settings), Maker()
+    )
+    large = torch.empty((4, 32, 4096, d), dtype=torch.float16, device="meta")
+    delta, top = delta_of(do, o, lse, None)
+    made = [torch.full_like(x, torch.nan) for x in (q, k, v)]
+    more = (window, cap, d**-0.5)
+    keys = {v: v for v in space(True, large, large, causal, window, cap, True)}
+    queries = {v: v for v in space(False, large, large, causal, window, cap, True)}
+    for variant in keys:
+        launch_keys(variant, q, k, v, do, top, delta, *made[1:], *more)
+        launch_queries(next(iter(queries)), q, k, v, do, top, delta, made[0], *more)
+        assert disagreement(BACKWARD, tuple(made), arguments) == "", str(variant)
+    for variant in queries:
+        made[0].fill_(torch.nan)
+        launch_queries(variant, q, k, v, do, top, delta, made[0], *more)
+        assert disagreement(BACKWARD, tuple(made), arguments) == "", str(variant)
+
+
+@pytest.mark.parametrize("s", [63, 64, 65, 128])
+@pytest.mark.parametrize("window", [0, 1, 63, 64, 65])
+def test_windows_that_end_at_and_beside_a_block(s: int, window: int) -> None:
+    arguments = inputs(case("f16", b=1, kv=1, s=s, t=s + 1, d=16, causal=True, window=window), Maker())
+    assert disagreement(BACKWARD, attention_backward(*arguments), arguments) == ""
+
+
+def test_keys_and_queries_that_see_nothing_have_no_gradient() -> None:
+    arguments = inputs(case("f32", b=1, kv=1, s=60, t=20, d=16, causal=True, window=5), Maker())
+    dq, dk, dv = attention_backward(*arguments)
+    assert not dq[:, :, 25:].any()
+    assert bool(dq[:, :, :25].any(-1)[:, :, 1:].all())
+    assert torch.isfinite(dk).all()
+    assert disagreement(BACKWARD, (dq, dk, dv), arguments) == ""
+    arguments = inputs(case("f32", b=1, kv=1, s=20, t=60, d=16, causal=True), Maker())
+    _, dk, dv = attention_backward(*arguments)
+    assert not dk[:, :, 20:].any()
+    assert not dv[:, :, 20:].any()
+
+
+def test_very_negative_scores_spoil_nothing_behind_the_last_key() -> None:
+    """exp(0 - log-sum-exp) of a key that is not there is infinite."""
+    q = torch.full((1, 1, 5, 16), 30.0)
+    k = torch.full((1, 1, 5, 16), -30.0) + torch.randn(1, 1, 5, 16)
+    v, do = torch.randn(1, 1, 5, 16), torch.randn(1, 1, 5, 16)
+    o, lse = flash_attention(q, k, v, logsumexp=True)
+    assert float(lse.max()) < -1000
+    arguments = (do, q, k, v, o, lse)
+    assert disagreement(BACKWARD, attention_backward(*arguments), arguments) == ""
+
+
+def test_an_upstream_gradient_in_any_strides_is_taken() -> None:
+    do, *rest = inputs(case("f32", b=2, kv=1, h=2, s=20, d=16), Maker())
+    across = do.transpose(2, 3).contiguous().transpose(2, 3)
+    for one, other in zip(attention_backward(across, *rest), attention_backward(do, *rest), strict=True):
+        assert torch.equal(one, other)
+    spread = do[:, :, :1].expand(do.shape)
+    arguments = (spread, *rest)
+    assert disagreement(BACKWARD, attention_backward(*arguments), arguments) == ""
+
+
+def test_no_queries_or_keys_give_zeros() -> None:
+    for s, t in ((0, 5), (5, 0)):
+        arguments = inputs(case("f32", b=1, kv=1, s=s, t=t, d=16), Maker())
+        assert all(not g.any() for g in attention_backward(*arguments))
+
+
+X, SUMS = torch.zeros((1, 4, 8, 16)), torch.zeros((1, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: attention_backward(X.half(), X, X, X, X, SUMS), TypeError, "do and o have"),
+        (lambda: attention_backward(X, X, X, X, X[:, :2], SUMS), ValueError, "do and o are"),
+        (lambda: attention_backward(X, X, X, X, X, SUMS[:, :2]), ValueError, "log-sum-exps"),
+        (lambda: attention_backward(X, X, X, X, X, SUMS.half()), ValueError, "float16"),
+        (lambda: attention_backward(X, X, X, X, X, SUMS, dlse=SUMS[0]), ValueError, "gradient"),
+        (lambda: attention_backward(X, X, X[:, :3], X[:, :3], X, SUMS), ValueError, "4 query heads cannot share 3"),
+        (lambda: attention_backward(X, X, X, X, X, SUMS, window=-1), ValueError, "window"),
+    ],
+)
+def test_what_is_refused_says_why(call: Callable[[], Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        call()
