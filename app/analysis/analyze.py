@@ -20,7 +20,14 @@ from app.estimate.compiled_bytes import replaces_attention
 from app.estimate.facts import Cover, FusionGap, Kernel, RegionFacts, ShapeFacts, Taken
 from app.estimate.irregularity import Irregularity, irregularity
 from app.estimate.rates import Rates
-from app.estimate.region_features import attention_density, hidden_share, region_facts, rewritten_to_sdpa, shape_facts
+from app.estimate.region_features import (
+    attends_in,
+    attention_density,
+    hidden_share,
+    region_facts,
+    rewritten_to_sdpa,
+    shape_facts,
+)
 from app.objects import cost as objects
 from app.thresholds import DEFAULTS, Thresholds
 from profiler.hardware import Device
@@ -139,6 +146,7 @@ def _prepared(region: Region, workload: Workload, device: Device, context: Advic
         "not_generated": tried.refused,
         "sdpa": rewritten_to_sdpa(graph, matches),
         "attention_density": attention_density(matches),
+        "attends_in": attends_in(written, matches),
         "hidden_share": hidden_share(written),
     }
     more["generated_lines"] = code_lines(tried.text) if tried.text else 0

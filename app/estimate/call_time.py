@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from app.atlas.operation_items import attention_item
 from app.atlas.price import between
@@ -54,22 +55,25 @@ def library_us(
     rates: Rates = FITTED,
     part: frozenset[str] | None = None,
     density: float = 1.0,
+    given: str = "",
 ) -> float:
     """µs of one library call from its fewest bytes and its FLOPs; with `part`, the rest of the region stays eager.
 
-    Forward and backward are two calls. density: share of attention's scores that it looks at.
+    Forward and backward are two calls. density: share of attention's scores that it looks at. given: dtype of what it
+    is given of attention by hand, "" for what the text multiplies.
     """
     inside = part is None or any(o.kind == op_kinds.ATTENTION and o.name in part for o in shape.cost.operations)
     factor = attention_factor(shape, device, rates) if inside else 1.0
     if factor == 1.0:
-        factor = by_hand_factor(shape, device, rates, part)
-    if call.startswith(FLEX) and rates.atlas and _weak_for_flex(shape, part):
+        factor = by_hand_factor(shape, device, rates, part, given)
+    if call.startswith(FLEX) and rates.atlas and _weak_for_flex(shape, part, given):
         factor *= FLEX_OVER_RATES
     copies = layout_copies_us(shape, device, call, rates, part)
     if part is not None:
         left, calls = _left_us(shape, device, rates, part)
-        return call_us(rates) + copies + left + calls * factor * part_us(shape, device, call, rates, part, density)
-    computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops)
+        alone = part_us(shape, device, call, rates, part, density, given)
+        return call_us(rates) + copies + left + calls * factor * alone
+    computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops, given)
     operations = shape.operations
     start = (1 + joins(call, widest(operations), device)) * rates.times.fused_kernel
     drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
@@ -82,7 +86,9 @@ def library_us(
     return call_us(rates) + copies + 2 * start + factor * max(drawn, math.hypot(moved, computed))
 
 
-def by_hand_factor(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[str] | None = None) -> float:
+def by_hand_factor(
+    shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[str] | None = None, given: str = ""
+) -> float:
     """As `attention_factor`, of attention that is written by hand: what the atlas says of one forward call of SDPA of
     its sizes and dtype, without a mask, over what the rates say; 1 where no attention is written by hand, and where the
     tables that the rates are fitted on have its like: long rows of 64 or 128 in 16 bits.
@@ -91,10 +97,9 @@ def by_hand_factor(shape: ShapeFacts, device: Device, rates: Rates, part: frozen
     FlexAttention's alike.
     """
     basis = basis_of(device, rates.scaled) if rates.atlas else None
-    products = _products(shape, part)
-    if basis is None or products is None or not _beyond_tables(products[0]):
+    scores = _scores(shape, part, given)
+    if basis is None or scores is None or not _beyond_tables(scores):
         return 1.0
-    scores, _ = products
     item = attention_item(scores.batch, scores.m, scores.n, scores.k, scores.dtype)
     price = None if item is None else basis.atlas.price(item, device)
     if item is None or price is None:
@@ -112,25 +117,27 @@ def _beyond_tables(scores: OperationFacts) -> bool:
     return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or scores.k not in LENGTHS_OF_HEADS
 
 
-def _weak_for_flex(shape: ShapeFacts, part: frozenset[str] | None) -> bool:
+def _weak_for_flex(shape: ShapeFacts, part: frozenset[str] | None, given: str = "") -> bool:
     """Attention by hand with few queries, in f32, or with biases from a table."""
-    products = _products(shape, part)
-    if products is None:
+    scores = _scores(shape, part, given)
+    if scores is None:
         return False
-    scores, _ = products
     looked_up = any(o.kind == op_kinds.GATHER for o in shape.operations if part is None or o.name in part)
     return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or looked_up
 
 
-def _products(shape: ShapeFacts, part: frozenset[str] | None) -> tuple[OperationFacts, OperationFacts] | None:
-    """The two products of attention by hand: queries with keys, and what the softmax makes of that with values."""
+def _scores(shape: ShapeFacts, part: frozenset[str] | None, given: str = "") -> OperationFacts | None:
+    """Of attention by hand the product of queries with keys, in the dtype in which a call is given them.
+
+    None where it is no attention: no second product, of what the softmax makes of the first with values.
+    """
     forward = _forward(shape)
     inside = [o for o in shape.operations if o.name in forward and (part is None or o.name in part)]
     products = [o for o in inside if o.kind == op_kinds.GEMM]
     softmax = any(o.kind == op_kinds.SOFTMAX for o in inside)
     for first, second in itertools.pairwise(products):
         if softmax and (first.batch, first.m, first.n) == (second.batch, second.m, second.k) and first.batch > 1:
-            return first, second
+            return replace(first, dtype=given or first.dtype)
     return None
 
 
@@ -188,7 +195,13 @@ ROW_PROGRAM_US = 0.63e-3
 
 
 def part_us(
-    shape: ShapeFacts, device: Device, call: str, rates: Rates, part: frozenset[str], density: float = 1.0
+    shape: ShapeFacts,
+    device: Device,
+    call: str,
+    rates: Rates,
+    part: frozenset[str],
+    density: float = 1.0,
+    given: str = "",
 ) -> float:
     """µs of one call for some of the operations: it reads what the first of them read and writes what the last writes.
 
@@ -204,7 +217,7 @@ def part_us(
     )  # of attention the queries and keys, not what makes its mask
     moved = first.bytes_read + inside[-1].bytes_written
     flops = sum(o.flops for o in inside if o.kind in op_kinds.MATRIX_KINDS)
-    computed = _computed_us(shape, device, call, rates, density * flops)
+    computed = _computed_us(shape, device, call, rates, density * flops, given)
     drawn = arithmetic_us([o for o in facts if o.kind == op_kinds.RANDOM], device, rates.default)
     spent = math.hypot(_moved_us(call, facts, moved, device, rates), computed)
     return rates.times.fused_kernel + max(drawn, spent)
@@ -217,13 +230,15 @@ def own_us(
     rates: Rates,
     density: float = 1.0,
     part: frozenset[str] | None = None,
+    given: str = "",
 ) -> float:
-    """µs of this project's own kernel. candidate: "triton:KERNEL". part: of the region, the rest stays eager.
+    """µs of this project's own kernel. candidate: "triton:KERNEL". part: of the region, the rest stays eager. given: as
+    in `library_us`.
 
     Forward and backward are a kernel each, with the products of both where there are any.
     """
     if part is not None:
-        return library_us(shape, device, candidate, rates, part, density)
+        return library_us(shape, device, candidate, rates, part, density, given)
     base = call_us(rates) + layout_copies_us(shape, device, candidate, rates)
     if shape.halves is not None:
         if candidate in ONE_PASS:
@@ -232,10 +247,10 @@ def own_us(
         forward, backward = shape.halves
         moved = _moved_us(candidate, shape.operations, forward, device, rates)
         moved += _moved_us(candidate + OWN_BACKWARD, shape.operations, backward, device, rates)
-        computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
+        computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops, given)
         return base + 2 * rates.times.fused_kernel + math.hypot(moved, computed)
     moved = _moved_us(candidate, shape.operations, least_bytes(shape, device), device, rates)
-    computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops)
+    computed = _computed_us(shape, device, candidate, rates, density * shape.cost.gemm_flops, given)
     computed += idle_us(shape.between, device, rates)
     starts = 1 + joins(candidate, widest(shape.operations), device)
     return base + starts * rates.times.fused_kernel + math.hypot(moved, computed)
@@ -276,10 +291,10 @@ def joins(call: str, rows: OperationFacts | None, device: Device) -> int:
     return 2 if few and call.startswith(SPLIT) else 0
 
 
-def _computed_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, flops: float) -> float:
+def _computed_us(shape: ShapeFacts, device: Device, call: str, rates: Rates, flops: float, given: str = "") -> float:
     if not flops:
         return 0.0
-    written = shape.cost.matmul_dtype
+    written = given or shape.cost.matmul_dtype
     dtype = written if written in PACKED else narrow_product(call) or written or "bf16"
     share = share_of(rates.flops, _measured_as(call, heads(shape), rates), 0.70)
     share *= CAPPED if call.endswith(WITH_CAP) else 1.0

@@ -228,7 +228,9 @@ class RegionFacts:
     of the same in Helion, 0 where that has no such source; apart: what it does not fuse; taken: what it
     fuses where torch.compile makes a call. kernels: this project's own that compute all of it.
     hidden_share: of the products' FLOPs, those of scores that masks of positions hide.
-    attention_density: share of its attention's scores that any call has to look at, half in causal order. sdpa:
+    attention_density: share of its attention's scores that any call has to look at, half in causal order.
+    attends_in: dtype of the queries, keys and values that its attention by hand widens before it multiplies them, as a
+    call for it takes them; "" elsewhere. sdpa:
     operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that moves. obstacles:
     what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows.
     share_predicted:
@@ -276,6 +278,7 @@ class RegionFacts:
     taken: Taken = NOTHING_TAKEN
     kernels: tuple[Kernel, ...] = ()
     attention_density: float = 1.0
+    attends_in: str = ""
     hidden_share: float = 0.0
     sdpa: frozenset[str] = frozenset()
     sdpa_bytes: int = 0

@@ -175,7 +175,7 @@ def library(
     trained = _trained_us(facts, rates.host.engine if torchs else rates.host.autograd)
     return _predict(
         f"library:{call}", facts, device, rates,
-        time=lambda s: library_us(s, device, call, rates, part, scores),
+        time=lambda s: library_us(s, device, call, rates, part, scores, facts.attends_in),
         written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: own + trained + _rest_host_us(s, rates, part),
@@ -229,7 +229,7 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
     trained = _trained_us(facts, rates.host.autograd)
     return _predict(
         kernel.candidate, facts, device, rates,
-        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.attention_density, part),
+        time=lambda s: own_us(s, device, kernel.candidate, rates, facts.attention_density, part, facts.attends_in),
         written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: rates.host.written + trained + _rest_host_us(s, rates, part),

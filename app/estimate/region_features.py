@@ -137,6 +137,19 @@ def attention_density(matches: Iterable[Match]) -> float:
     return 0.5 if any(m.kind == "attention" and m.by_hand and m.roles.get("causal") for m in matches) else 1.0
 
 
+def attends_in(graph: Graph, matches: Iterable[Match]) -> str:
+    """The dtype of what attention by hand widens before it multiplies: PyTorch's own steps of SDPA do, and no call for
+    it has to. "" where nothing is widened."""
+    tensors = dict(graph.inputs) | {o.name: o.writes[0] for o in graph.operations if o.writes}
+    for match in matches:
+        q = tensors.get(str(match.roles.get("q"))) if match.kind == "attention" and match.by_hand else None
+        products = (o for o in graph.operations if o.name in match.operations and o.kind == op_kinds.GEMM)
+        product = next(products, None)
+        if q is not None and product is not None and ITEMSIZE[q.dtype] < ITEMSIZE[product.reads[0].dtype]:
+            return q.dtype
+    return ""
+
+
 def hidden_share(graph: Graph) -> float:
     """Share of the products' FLOPs that are of scores which masks of positions hide, as far as one kernel may go.
 
