@@ -80,7 +80,7 @@ def prediction_basis(
     facts: RegionFacts, device: Device, rates: Rates, answers: Sequence[Prediction] = ()
 ) -> PredictionBasis:
     """What `predict` goes by for these facts. answers: the oracle's, one a mode; () where it was not asked."""
-    basis = basis_of(device) if rates.atlas else None
+    basis = basis_of(device, rates.scaled) if rates.atlas else None
     atlas = basis.atlas if basis is not None else None
     own = basis is not None and basis.own
     eager = _eager(facts, device, rates)

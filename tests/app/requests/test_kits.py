@@ -74,7 +74,7 @@ def test_command_writes_something_else(
     assert cli.main(["kit", "region.txt"]) == 0
     folder = tmp_path / "triton_generated"
     assert sorted(p.name for p in folder.iterdir()) == [
-        "README.md", "replay.py", "triton_generated.py", "validation.json"
+        "README.md", "helion_region.py", "replay.py", "triton_generated.py", "validation.json"
     ]  # fmt: skip
     assert cli.main(["kit", "region.txt", "--out", "kit.zip"]) == 0
     with zipfile.ZipFile("kit.zip") as held:

@@ -160,6 +160,8 @@ def inputs(region: Region, device: str) -> list[torch.Tensor]:
             value = torch.rand(size) < (given.ones if given.ones is not None else 0.5)
         elif not dtype.is_floating_point:
             value = torch.randint(-100 if dtype == torch.int8 else 0, 100, size).to(dtype)
+        elif dtype == torch.float4_e2m1fn_x2:
+            value = torch.randint(0, 256, size, dtype=torch.uint8).view(dtype)
         else:
             value = torch.randn(size).to(dtype)
         made.append(value.to(device))

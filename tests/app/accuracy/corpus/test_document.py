@@ -40,15 +40,16 @@ def test_blind_figures_lead_and_the_archive_is_called_in_sample(two: list[Look])
     development: ThirdFigures = {"date": "2026-11-25", "commit": COMMITS[0], "changed": False, "figures": []}
     development["figures"] = [blind_figures() | {"third": "development"}]  # type: ignore[list-item]
     text = page(load_committed(), two, development)
-    order = [text.index(f"\n## {t}\n") for t in ("The blind third", "The development third", "In-sample: the Archive")]
+    titles = ("The blind third", "The development third", "Other people's measurements", "In-sample: the Archive")
+    order = [text.index(f"\n## {t}\n") for t in titles]
     assert order == sorted(order)
-    assert text.count("\n## ") == 3
+    assert text.count("\n## ") == len(titles)
     assert document.NO_LOOK not in text
 
 
 def test_before_any_look_the_page_says_so_and_has_no_blind_figure() -> None:
     text = page(load_committed(), [], None)
-    blind = text[text.index("## The blind third") : text.index("## In-sample")]
+    blind = text[text.index("## The blind third") : text.index("## Other people's measurements")]
     assert document.NO_LOOK in blind and document.COMMAND in blind
     assert "|" not in blind and "1.0" not in blind
     assert "The development third" not in text
