@@ -23,8 +23,8 @@ CUSTOM, COMPILED = "custom operation", "compiled"
 """How mining titles what no aten operation computes, and the kind of what torch.compile wrote: neither is compiled."""
 WHOLE = Left(1.25, 1.06, 1.0)
 """What compiling a whole model leaves of its regions' kernels, over the sum of what it leaves of each. Found over the
-steps predicted with 1.1, which five models on an H100 gave (1.0 to 1.29), was 0.90 to 1.14 for the same five on an H200,
-0.97 in the median (docs/traces.md, tests/records/applied-h200.json, those called in-sample): 1.1 times that."""
+steps predicted with 1.1, which five models on an H100 gave (1.0 to 1.29), was 0.90 to 1.14 for the same five on an
+H200, 0.97 in the median (docs/traces.md, tests/records/applied-h200.json, those called in-sample): 1.1 times that."""
 
 ACROSS = 0.5
 """Share of the launches of pointwise regions that is left in a whole model over what is left of each: all of them went

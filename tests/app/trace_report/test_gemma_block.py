@@ -58,7 +58,8 @@ class Block(torch.nn.Module):
 @pytest.fixture(scope="module", params=[True, False], ids=["window made", "mask given"])
 def attention(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, MinedRegion]:
     block = Block(request.param).to(torch.bfloat16)
-    path = record(tmp_path_factory.mktemp("trace") / "block.json", lambda x: block(x), torch.randn(1, T, WIDTH, dtype=torch.bfloat16))
+    x = torch.randn(1, T, WIDTH, dtype=torch.bfloat16)
+    path = record(tmp_path_factory.mktemp("trace") / "block.json", lambda x: block(x), x)
     (one,) = (r for r in mine(read_trace(path)).regions if r.kind == "attention")
     return request.param, one
 
