@@ -106,6 +106,11 @@ def _alone(point: Point) -> Iterator[tuple[Item, float, float]]:
         yield item, max(LEAST_US, cold_us), max(LEAST_US, warm_us)
 
 
+def _clock(mhz: float | None) -> float | None:
+    """A recording may have whole MHz, which its atlas writes as it reads them again: with a point."""
+    return None if mhz is None else float(mhz)
+
+
 def fit_atlas(
     conditions: Conditions,
     points: Iterable[Point],
@@ -132,8 +137,8 @@ def fit_atlas(
         fitted[name] = Group(interpolate(members), error)
     return Atlas(
         device=conditions["device"], torch=conditions["torch"], triton=conditions["triton"], date=conditions["date"],
-        minutes=conditions["minutes"], groups=fitted, sm_clock_mhz=conditions.get("sm_clock_mhz"),
-        memory_clock_mhz=conditions.get("memory_clock_mhz"), others=conditions.get("others"),
+        minutes=conditions["minutes"], groups=fitted, sm_clock_mhz=_clock(conditions.get("sm_clock_mhz")),
+        memory_clock_mhz=_clock(conditions.get("memory_clock_mhz")), others=conditions.get("others"),
     )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def test_names_of_the_language_and_of_the_text_are_completed(open_page: Open, re
     expect(page.get_by_role("listbox")).to_have_count(0)
     at_end_of(page, 1)
     page.keyboard.type("\nc: f8")
-    expect(offered).to_have_count(2)
+    expect(offered).to_have_count(3)  # two with a mantissa, and the scales of blocks
 
 
 def test_tab_leaves_the_editor_and_control_enter_asks(open_page: Open, region: str) -> None:

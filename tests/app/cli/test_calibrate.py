@@ -165,7 +165,7 @@ def test_check_says_what_a_file_is(tmp_path: Path, capsys: pytest.CaptureFixture
     write(tmp_path / "mine.json.gz", mine)
     assert cli.main(["calibrate", "--check", str(tmp_path / "mine.json.gz")]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("**NVIDIA H200**: 6,801 points, measured in 4.4 minutes on 2026-11-24")
+    assert told.startswith("**NVIDIA H200**: 11,706 points, measured in 15.5 minutes on 2026-11-26")
     assert "processors at 1980 MHz and memory at 3201 MHz, 1 other process on the GPU; the file" in told
     assert sum(line.startswith("| eager ") for line in told.splitlines()) >= 14
 
