@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import msgspec
 
 from profiler.program.frames import line_of
 from profiler.program.model import Program, ProgramError
+from profiler.program.peak_memory import peak_bytes
 from profiler.program.process import Answer
 from profiler.program.record import counted_flops, record, said
 from profiler.program.request import Request
@@ -44,7 +44,7 @@ def _answered(request: Request) -> Answer:
             raise
         return Answer(error=f"{line_of(fault) or request.source}: it ended itself, by {said(fault)}")
     flops = counted_flops(maker(request), training=request.training, dtype=dtype) if request.counted else 0
-    return Answer(program, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flops)
+    return Answer(program, peak_bytes(), flops)
 
 
 if __name__ == "__main__":

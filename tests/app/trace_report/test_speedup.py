@@ -52,10 +52,10 @@ def followed(found: Json, which: str = "all") -> list[float]:
 
 def test_where_the_gpu_sets_the_pace_it_is_amdahls_law_and_idle_time_stays() -> None:
     answer = trace([region("a", 600.0), region("b", 300.0, "skip")], launch=50.0, host=50.0)
-    # 600 / 2.5, / 2, / 1.5, of a whole model times 1, 1.1, 1.25; launches in the host's part: 0 kernels, 50 of waiting,
+    # 600 / 2.5, / 2, / 1.5, of a whole model times 1, 1.06, 1.25; launches in the host's part: no kernels, 50 of wait,
     # 90 of 100 launches of the other and of these 10, pointwise ones, none where they go into others' kernels, half of
     # the one that is left of ten in the middle, which takes 1.12 times its share.
-    middle = 300 * 1.1 + 300 + 50 * (0.9 + 0.01 * 0.5 * 1.12) + 50
+    middle = 300 * 1.06 + 300 + 50 * (0.9 + 0.01 * 0.5 * 1.12) + 50
     assert followed(answer) == pytest.approx([240 + 300 + 45 + 50, middle, 400 * 1.25 + 300 + 100])
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from app.trace_report.step_model import GRAPH_GAP_US
 from benchmarks.traces import applied, applied_programs
 from benchmarks.traces.applied_later import LATER
 from benchmarks.traces.applied_models import ALL, OPTIMIZERS
@@ -70,7 +71,9 @@ def test_each_was_predicted_and_is_a_program_that_can_be() -> None:
     for one in record["models"]:
         assert callable(getattr(applied_programs, one["model"].replace(" ", "_"))), PROGRAMS
         step = one["predicted_us"]
-        assert one["followed"] and step["low"] <= step["mid"] <= step["high"] <= 1.001 * one["eager_us"]
+        assert one["followed"] and step["low"] <= step["mid"] <= step["high"]
+        gaps_us = GRAPH_GAP_US * one["launches"]  # where nothing gets faster a graph still has them
+        assert step["high"] <= one["eager_us"] + (gaps_us if "cuda-graphs" in one["followed"] else 0.0)
 
 
 def test_what_has_no_time_left_is_said(tmp_path: Path) -> None:
