@@ -62,11 +62,13 @@ def library_us(
     Forward and backward are two calls. density: share of attention's scores that it looks at. given: dtype of what it
     is given of attention by hand, "" for what the text multiplies.
     """
+    scores = _scores(shape, part, given)
+    given = given if scores is not None else ""  # a call for another part of the region takes what the text multiplies
     inside = part is None or any(o.kind == op_kinds.ATTENTION and o.name in part for o in shape.cost.operations)
     factor = attention_factor(shape, device, rates) if inside else 1.0
     if factor == 1.0:
         factor = by_hand_factor(shape, device, rates, part, given)
-    if call.startswith(FLEX) and rates.atlas and _weak_for_flex(shape, part, given):
+    if call.startswith(FLEX) and rates.atlas and scores is not None and _weak_for_flex(shape, scores, part):
         factor *= FLEX_OVER_RATES
     copies = layout_copies_us(shape, device, call, rates, part)
     if part is not None:
@@ -117,11 +119,8 @@ def _beyond_tables(scores: OperationFacts) -> bool:
     return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or scores.k not in LENGTHS_OF_HEADS
 
 
-def _weak_for_flex(shape: ShapeFacts, part: frozenset[str] | None, given: str = "") -> bool:
-    """Attention by hand with few queries, in f32, or with biases from a table."""
-    scores = _scores(shape, part, given)
-    if scores is None:
-        return False
+def _weak_for_flex(shape: ShapeFacts, scores: OperationFacts, part: frozenset[str] | None) -> bool:
+    """Attention by hand with few queries, in f32, or with biases from a table. scores: its first product."""
     looked_up = any(o.kind == op_kinds.GATHER for o in shape.operations if part is None or o.name in part)
     return scores.m < LONG_QUERIES or scores.dtype not in SIXTEEN_BIT or looked_up
 

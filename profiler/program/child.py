@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from profiler.child.peak_memory import peak_bytes
 from profiler.program.frames import line_of
 from profiler.program.model import Program, ProgramError
-from profiler.program.peak_memory import peak_bytes
 from profiler.program.process import Answer
 from profiler.program.record import counted_flops, record, said
 from profiler.program.request import Request

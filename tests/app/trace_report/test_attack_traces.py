@@ -57,7 +57,7 @@ def test_a_split_into_millions_is_not_run(rows: int, tmp_path: Path) -> None:
     code = (
         "import json, sys\n"
         "from app.trace_report.report import report\n"
-        "from profiler.program.peak_memory import peak_bytes\n"
+        "from profiler.child.peak_memory import peak_bytes\n"
         "trace = report(sys.argv[1], 'huge', strict=False)\n"
         "print(json.dumps([[r['advice']['tool'] for r in trace['regions']], peak_bytes()]))\n"
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from profiler.program.peak_memory import peak_bytes
+from profiler.child.peak_memory import peak_bytes
 from tests.conftest import ROOT
 
 HELD = 300 * 1024 * 1024
-ASK = "from profiler.program.peak_memory import peak_bytes\nprint(peak_bytes())"
+ASK = "from profiler.child.peak_memory import peak_bytes\nprint(peak_bytes())"
 
 
 def test_it_is_what_was_held_though_it_is_free_again() -> None:
