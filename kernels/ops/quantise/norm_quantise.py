@@ -105,7 +105,8 @@ def norm_quantise_rows(
         else:
             tl.store(s_ptr + row * N + col, y)
     if CENTERED:
-        y -= tl.sum(y, axis=1, keep_dims=True) / N
+        # Rounded to the nearest, as torch divides: a row of one value only has no deviation then.
+        y -= tl.div_rn(tl.sum(y, axis=1, keep_dims=True), N * 1.0)
         if MASKED:
             y = tl.where(inside, y, 0.0)
     y *= tl.rsqrt(tl.sum(y * y, axis=1, keep_dims=True) / N + eps)
