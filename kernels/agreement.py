@@ -34,15 +34,17 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
     mine = outputs_of(got)
     plain = outputs_of(operation.reference(*arguments))
     wanted = outputs_of(operation.reference(*exact(_at_home(arguments))))
+    terms = operation.terms(*exact(_at_home(arguments))) if operation.terms is not None else (None,) * len(plain)
     if len(mine) != len(plain):
         return f"{len(mine)} outputs, not {len(plain)}"
-    for i, (a, b, there) in enumerate(zip(mine, plain, wanted, strict=True)):
+    for i, (a, b, there, added) in enumerate(zip(mine, plain, wanted, terms, strict=True)):
         c = there.to(a.device)
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {i} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
         if i in operation.indices:
             continue
-        fault = fault_of(a, b, c, operation.conditioned(arguments) if operation.conditioned is not None else 0.0)
+        relative = operation.conditioned(arguments) if operation.conditioned is not None else 0.0
+        fault = fault_of(a, b, c, relative, added)
         if fault:
             return f"output {i}: {fault}"
     if operation.agree is not None:
@@ -83,10 +85,14 @@ def _at_home(arguments: Sequence[Any]) -> Sequence[Any]:
     return [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments]
 
 
-def fault_of(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor, conditioned: float = 0.0) -> str:
+def fault_of(
+    got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor, conditioned: float = 0.0,
+    terms: torch.Tensor | None = None,
+) -> str:  # fmt: skip
     """What is wrong with one output; "" where nothing is. plain: the reference's in its dtype; wanted: in float64.
 
     conditioned: relative error that these inputs may cost any implementation, on top of the rounding of the result.
+    terms: the sums of the absolute values that were added, whose rounding is allowed too.
     """
     if not got.dtype.is_floating_point:
         differ = int((got != wanted.to(got.dtype)).sum())
@@ -111,12 +117,16 @@ def fault_of(got: torch.Tensor, plain: torch.Tensor, wanted: torch.Tensor, condi
     if not torch.isfinite(a).all():
         return "infinite where the exact result is not"
     size, largest = float(c.norm()), float(c.abs().max()) if c.numel() else 0.0
-    allowed = max(factor * NORM * float((b - c).norm()), floor * size, 1e-30)
+    most, peak = size, largest
+    if terms is not None and c.numel():
+        sums = terms.to(c.device, torch.float64)[~odd].nan_to_num(0.0, 0.0, 0.0)
+        most, peak = max(size, float(sums.norm())), max(largest, float(sums.max()))
+    allowed = max(factor * NORM * float((b - c).norm()), floor * most, 1e-30)
     if float((a - c).norm()) > allowed:
         return f"error {float((a - c).norm()) / max(size, 1e-30):.2e} of {allowed / max(size, 1e-30):.2e} allowed"
     worst, bound = float((a - c).abs().max()) if c.numel() else 0.0, 0.0
     if c.numel():
-        bound = max(factor * LARGEST * float((b - c).abs().max()), LARGEST * floor * largest, 1e-30)
+        bound = max(factor * LARGEST * float((b - c).abs().max()), LARGEST * floor * peak, 1e-30)
     return f"an element is off by {worst:.2e} of {bound:.2e} allowed" if worst > bound else ""
 
 

@@ -169,6 +169,8 @@ class Operation:
     indices: positions of integer outputs that ties may change; `agree(outputs, arguments)` then holds them to what
     they stand for, and raises AssertionError.
     conditioned: of the arguments, the relative error that they may cost any implementation in f32.
+    terms: of the arguments, each output's sum of the absolute values that are added for it: where they cancel, what is
+    left is rounding, and it is held to a rounding of these.
     fixed: sizes that a random case may not change, because others depend on them.
     loses: case, as text -> to what it loses on the recorded GPU, why, and what was tried.
     """
@@ -187,6 +189,7 @@ class Operation:
     indices: tuple[int, ...] = ()
     agree: Callable[[Sequence[torch.Tensor], Sequence[Any]], None] | None = None
     conditioned: Callable[[Sequence[Any]], float] | None = None
+    terms: Callable[..., tuple[torch.Tensor, ...]] | None = None
     fixed: tuple[str, ...] = ()
     loses: Mapping[str, str] = field(default_factory=dict)
 

@@ -54,6 +54,16 @@ def test_what_the_dtype_cannot_hold_is_infinite_in_it() -> None:
     assert fault_of(at(7, 1.0), at(7, math.inf), wanted) == "other infinities"
 
 
+def test_what_cancels_is_held_to_a_rounding_of_what_was_added() -> None:
+    """Of terms of 1 that cancel to nothing, their last digit is left; without the terms any of it is too much."""
+    nothing = torch.zeros(64, dtype=torch.float64)
+    left, ones = torch.full((64,), 1e-7), torch.ones(64)
+    assert fault_of(left, nothing.float(), nothing).startswith("error")
+    assert fault_of(left, nothing.float(), nothing, terms=ones) == ""
+    assert fault_of(left * 10, nothing.float(), nothing, terms=ones).startswith("error")
+    assert fault_of(at(7, 1e-5, left), nothing.float(), nothing, terms=ones) != ""
+
+
 def test_integers_are_counted() -> None:
     ones = torch.ones(8, dtype=torch.int64)
     assert fault_of(ones, ones, ones.double()) == ""

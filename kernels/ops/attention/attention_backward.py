@@ -50,8 +50,21 @@ def reference(
     window: int | None = None, cap: float | None = None, scale: float | None = None, dlse: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """What is computed, in plain PyTorch."""
-    scale, sharing = q.shape[-1] ** -0.5 if scale is None else scale, q.shape[1] // max(1, k.shape[1])
+    sharing, scale = q.shape[1] // max(1, k.shape[1]), q.shape[-1] ** -0.5 if scale is None else scale
     keys, values = (x.repeat_interleave(sharing, 1) for x in (k, v))
+    p, slope = _shares(q, keys, lse, causal, window, cap, scale)
+    delta = (wide(do) * wide(o)).sum(-1, keepdim=True)
+    delta = delta if dlse is None else delta - dlse[..., None]
+    ds = p * (wide(do @ values.transpose(-1, -2)) - delta)
+    ds = (ds if slope is None else ds * slope).to(q.dtype)
+    dk = _summed(ds.transpose(-1, -2) @ q, sharing) * scale
+    return ds @ keys * scale, dk, _summed(p.to(v.dtype).transpose(-1, -2) @ do, sharing)
+
+
+def _shares(
+    q: Tensor, keys: Tensor, lse: Tensor, causal: bool, window: int | None, cap: float | None, scale: float
+) -> tuple[Tensor, Tensor | None]:
+    """exp(score - log-sum-exp), 0 where nothing is seen, and the slope of the cap where there is one."""
     s, slope = wide(q @ keys.transpose(-1, -2)) * scale, None
     if cap is not None:
         bent = torch.tanh(s / cap)
@@ -59,18 +72,31 @@ def reference(
     seen = torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device)
     seen = seen.tril() if causal else seen
     seen = seen if window is None else seen.triu(-window)
-    p = torch.where(seen, torch.exp(s - lse[..., None]), 0.0)
-    delta = (wide(do) * wide(o)).sum(-1, keepdim=True)
-    delta = delta if dlse is None else delta - dlse[..., None]
-    ds = p * (wide(do @ values.transpose(-1, -2)) - delta)
-    ds = (ds if slope is None else ds * slope).to(q.dtype)
+    return torch.where(seen, torch.exp(s - lse[..., None]), 0.0), slope
 
-    def of_keys(x: Tensor) -> Tensor:
-        summed: Tensor = x.unflatten(1, (k.shape[1], sharing)).sum(2)
-        return summed
 
-    dv = of_keys(p.to(v.dtype).transpose(-1, -2) @ do)
-    return ds @ keys * scale, of_keys(ds.transpose(-1, -2) @ q) * scale, dv
+def _summed(x: Tensor, sharing: int) -> Tensor:
+    """[B, H, T, D] -> [B, H / sharing, T, D]: of the heads that share keys."""
+    summed: Tensor = x.unflatten(1, (x.shape[1] // max(1, sharing), sharing)).sum(2)
+    return summed
+
+
+def terms(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, causal: bool = False,
+    window: int | None = None, cap: float | None = None, scale: float | None = None, dlse: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Of each gradient's elements, the sum of the absolute values that are added for them.
+
+    A query that sees one key has none of q and k: do @ v and delta cancel, and their roundings are left.
+    """
+    sharing, scale = q.shape[1] // max(1, k.shape[1]), q.shape[-1] ** -0.5 if scale is None else scale
+    keys, values = (x.repeat_interleave(sharing, 1) for x in (k, v))
+    p, slope = _shares(q, keys, lse, causal, window, cap, scale)
+    both = do.abs() @ values.abs().transpose(-1, -2) + (do * o).abs().sum(-1, keepdim=True)
+    both = p * (both if dlse is None else both + dlse.abs()[..., None])
+    both = (both if slope is None else both * slope) * abs(scale)
+    dk = _summed(both.transpose(-1, -2) @ q.abs(), sharing)
+    return both @ keys.abs(), dk, _summed(p.transpose(-1, -2) @ do.abs(), sharing)
 
 
 @triton.jit
@@ -520,7 +546,7 @@ LONG, SHORT = forward.LONG, forward.SHORT
 OPERATIONS = (
     Operation(
         name="attention_backward", run=attention_backward, reference=reference, inputs=inputs, cost=cost,
-        beyond=case("bf16", b=2100, kv=8, s=1024, d=128, causal=True),
+        terms=terms, beyond=case("bf16", b=2100, kv=8, s=1024, d=128, causal=True),
         checks=(
             *(case(d, b=1, kv=1, s=s, t=t, d=64) for d in ("f32", "f16") for s, t in ((1, 1), (0, 3), (5, 70))),
             case("f32", b=2, kv=1, h=3, s=33, d=16, causal=True),

@@ -382,6 +382,9 @@ def test_descriptors_and_threads_do_not_leak(web: Serving) -> None:
     stream(web, job["id"])
     for _ in range(45):  # fill the thread pool first: it keeps its threads
         web.client.get("/api/v1/traces")
+    pool = web.state.store.database.engine.pool
+    for connection in [pool.connect() for _ in range(pool.size())]:  # and the database's, which keeps its files
+        connection.close()
     before = count()
     for _ in range(60):
         web.client.get("/api/v1/traces")
