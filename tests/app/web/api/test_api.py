@@ -385,6 +385,7 @@ def test_descriptors_and_threads_do_not_leak(web: Serving) -> None:
     pool = web.state.store.database.engine.pool
     for connection in [pool.connect() for _ in range(pool.size())]:  # and the database's, which keeps its files
         connection.close()
+    web.state.service.tables_maker.join(120)  # both children that answer have started by then
     before = count()
     for _ in range(60):
         web.client.get("/api/v1/traces")
