@@ -38,6 +38,8 @@ EXACT_BYTES = 7e8
 does."""
 MOST_STEPS = 128
 """Of a recurrence, whose loop torch.compile unrolls: 128 take it most of a minute."""
+UNROLLED = ("linear_recurrence", "gated_linear_attention", "selective_scan_backward")
+"""Begins the names of operations whose reference is a loop that is not unrolled within a row's time."""
 SLOW_US = 1e5
 """A call that takes longer is timed once in a round."""
 CLOSE = 5e-2
@@ -60,7 +62,7 @@ def candidates(op: Operation, case: Case, wanted: set[str]) -> dict[str, Call | 
         made["eager"] = plain
     for name, mode in (("compile", None), ("max-autotune", "max-autotune-no-cudagraphs")):
         if name in wanted:
-            unrolled = case.get("t", 0) > MOST_STEPS and op.name.startswith("linear_recurrence")
+            unrolled = case.get("t", 0) > MOST_STEPS and op.name.startswith(UNROLLED)
             made[name] = (
                 f"its loop of {case['t']} steps is not unrolled here" if unrolled else compile_reference(plain, mode)
             )
@@ -86,10 +88,10 @@ def distance(got: Any, wanted: tuple[torch.Tensor, ...]) -> float:
             continue
         if a.numel() != b.numel() or a.dtype.itemsize != b.dtype.itemsize:
             return math.inf
-        known = ~torch.isnan(b)  # the mean of an empty segment is not
-        size = float(torch.linalg.vector_norm(torch.where(known, b, 0.0), dtype=torch.float32)) or 1.0
-        gap = torch.where(known, a.reshape(b.shape).float() - b.float(), 0.0)
-        step = float(torch.linalg.vector_norm(gap)) / size
+        a, b = a.reshape(b.shape).float(), b.float()  # 8-bit floats have no arithmetic of their own
+        known = ~torch.isnan(b) & (a != b)  # the mean of an empty segment is not, its largest is minus infinity
+        size = float(torch.linalg.vector_norm(torch.where(b.isfinite(), b, 0.0))) or 1.0
+        step = float(torch.linalg.vector_norm(torch.where(known, a - b, 0.0))) / size
         farthest = math.inf if math.isnan(step) else max(farthest, step)
     return farthest
 

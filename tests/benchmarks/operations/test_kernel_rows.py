@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 
 pytest.importorskip("triton")
 
+import torch
+
+from benchmarks.operations.kernel_rows import distance
 from benchmarks.operations.kernels import rows
 from kernels.operations import operation
 
@@ -48,3 +52,16 @@ def test_what_there_is_no_time_for_is_said(tmp_path: Path) -> None:
     script.write_text(CHILD)
     found = list(rows([sys.executable, str(script)], [("softmax", 0), ("softmax", 3)], {}, 5, time.monotonic() - 1))
     assert [r["left_out"] for r in found] == ["no time left", "no time left"]
+
+
+def test_the_distance_of_codes_and_infinities() -> None:
+    """8-bit floats take no arithmetic in torch, and infinity minus infinity is no number."""
+    codes = torch.tensor([1.0, -2.0, 448.0]).to(torch.float8_e4m3fn)
+    other = torch.tensor([1.0, 2.0, 448.0]).to(torch.float8_e4m3fn)
+    assert distance(codes, (codes,)) == 0.0
+    assert distance(other, (codes,)) == pytest.approx(4 / math.hypot(1, 2, 448))
+    largest = torch.tensor([3.0, -math.inf, math.nan, 4.0])  # of a segment, of none, unknown
+    assert distance(largest.clone(), (largest,)) == 0.0
+    assert distance(torch.tensor([3.0, -math.inf, 5.0, 5.0]), (largest,)) == pytest.approx(1 / 5)
+    assert distance(torch.tensor([3.0, 0.0, 0.0, 4.0]), (largest,)) == math.inf
+    assert distance(torch.tensor([3.0, -math.inf, 0.0, math.nan]), (largest,)) == math.inf
