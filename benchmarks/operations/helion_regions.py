@@ -127,7 +127,7 @@ def measure(name: str, text: str, tuning_s: int, out: Path) -> dict[str, Any]:
     exact = reference(built.module, values, [False] * len(values), [None] * len(built.outputs)).outputs
     measured: dict[str, Any] = {
         "region": text, "device": torch.cuda.get_device_name(0), "torch": torch.__version__,
-        "triton": _version("triton"), "helion": _version("helion"), "tuning_budget_s": tuning_s,
+        "triton_version": _version("triton"), "helion_version": _version("helion"), "tuning_budget_s": tuning_s,
         "helion_lines": code_lines(source.text), "triton_lines": code_lines(attempt(graph).text),
     }  # fmt: skip
     ways: Mapping[str, Callable[[], Callable[..., Any]]] = {
