@@ -23,7 +23,7 @@ from kernels.ops.norm import layer_norm as layer
 from kernels.ops.norm import rms_norm as rms
 from kernels.ops.norm.layer_norm_backward import layer_norm_backward
 from kernels.ops.norm.rms_norm_backward import rms_norm_backward
-from kernels.ops.pool import pool
+from kernels.ops.pool import pool, pool_backward
 from kernels.ops.scan import causal_conv1d as causal
 from kernels.ops.scan import linear_recurrence as recurrence
 from kernels.ops.scan import selective_scan as selective
@@ -447,7 +447,7 @@ class _MaxPool(Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Gradients:
         (places,) = ctx.saved_tensors
-        return pool.max_pool_backward(dy, places, ctx.shape, ctx.window), None
+        return pool_backward.max_pool_backward(dy, places, ctx.shape, ctx.window), None
 
 
 def average_pool(x: Tensor, window: pool.Window) -> Tensor:
@@ -464,4 +464,4 @@ class _AveragePool(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Gradients:
-        return pool.average_pool_backward(dy, ctx.shape, ctx.window), None
+        return pool_backward.average_pool_backward(dy, ctx.shape, ctx.window), None
