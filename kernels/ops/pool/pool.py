@@ -26,7 +26,7 @@ import triton.language as tl
 from kernels.ops.norm.group_norm_silu import is_channels_last
 from kernels.ops.shared.pairs import rounded
 from kernels.ops.shared.rows import DTYPES
-from kernels.spec import Build, Case, Cost, Maker, Operation, case
+from kernels.spec import Build, Case, Cost, Maker, Operation
 from kernels.tuning import Tuner, Variant
 
 LARGEST_WINDOW = 255
@@ -252,8 +252,9 @@ def pool_windows(
 
 VECTOR_BYTES = 16
 """Of the widest access: what a thread takes of the channels of one position."""
-TILES = ((1, 4, 4), (1, 2, 4), (1, 1, 4), (2, 2, 4), (1, 7, 4), (1, 8, 4))
-"""(accesses of a thread in each row, rows, warps)."""
+TILES = ((1, 4, 4), (1, 8, 4), (1, 2, 4), (1, 4, 8), (2, 2, 4), (1, 1, 8))
+"""(accesses of a thread in each row, most rows, warps)."""
+MOST_ROWS = max(rows for _, rows, _ in TILES)
 TUNED = ("POSITIONS", "CHANNELS", "ROWS")
 MOST_WORK = 72
 """Positions of all windows of a thread that its code is unrolled for."""
@@ -261,7 +262,8 @@ MOST_WORK = 72
 
 def tiles(warps: int, accesses: int, inner: int, itemsize: int) -> tuple[tuple[str, int], tuple[str, int]]:
     """POSITIONS and CHANNELS of a program: a thread has one position, or of channels what one access takes."""
-    channels = min(triton.next_power_of_2(inner), 128)
+    # Of 96 channels 32 at a time, so that none is for nothing.
+    channels = next((n for n in (128, 64, 32) if inner % n == 0), min(triton.next_power_of_2(inner), 128))
     each = min(VECTOR_BYTES // itemsize, channels)
     return ("POSITIONS", max(1, warps * 32 * each * accesses // channels)), ("CHANNELS", channels)
 
@@ -272,10 +274,10 @@ def sized(sizes: Sequence[int], window: Window) -> tuple[tuple[str, object], ...
 
 
 def is_far(planes: int, sizes: Sequence[int], window: Window) -> bool:
-    """Whether offsets do not fit in 32 bits: those of the padding and of a program's last positions as well."""
+    """Whether offsets do not fit in 32 bits: those of the rows over the last plane's edge as well."""
     h, w, oh, ow, inner = sizes
-    rows = max(h, oh) + window.padding[0] + 2 * window.strides[0] * 8
-    return planes * rows * max(w, ow) * inner + (1 << 16) >= 1 << 31
+    over = (window.padding[0] + 2 * MOST_ROWS * window.strides[0]) * max(w, ow) * inner
+    return planes * max(h * w, oh * ow) * inner + over + (1 << 16) >= 1 << 31
 
 
 def space(
@@ -285,13 +287,26 @@ def space(
     oh, inner = sizes[2], sizes[4]
     unroll = math.prod(window.size) <= UNROLLED.value
     fixed = (*sized(sizes, window), *constants, ("UNROLL", unroll), ("FAR", is_far(planes, sizes, window)))
-    most = MOST_WORK // math.prod(window.size) if unroll else 1
+    most = most_rows(math.prod(window.size), inner) if unroll else 1
     return [
         Variant(pool_windows, (*tiles(w, accesses, inner, itemsize), ("ROWS", rows), *fixed), w, tuned=TUNED)
-        for accesses, rows, w in TILES
-        # Of more the code would grow and compile for longer, and rows that no plane has are not worth a thread.
-        if rows == 1 or (rows <= most and rows < 2 * oh)
+        for accesses, rows, w in rows_of(oh, most)
     ]
+
+
+def most_rows(work: int, inner: int) -> int:
+    """Rows of a thread that has `work` positions in each: half as many where it has channels, in registers."""
+    return max(1, MOST_WORK // work // (1 if inner == 1 else 2))
+
+
+def rows_of(length: int, most: int) -> list[tuple[int, int, int]]:
+    """TILES of at most `most` rows (of more the code would grow and compile for longer) that share an axis of this
+    length evenly: 7 and not 8 of 28."""
+    made = []
+    for accesses, rows, warps in TILES:
+        strips = triton.cdiv(length, min(rows, most))
+        made.append((accesses, triton.cdiv(length, strips), warps))
+    return list(dict.fromkeys(made))
 
 
 def launch(variant: Variant, planes: int, *tensors: torch.Tensor) -> None:
@@ -404,22 +419,26 @@ SHAPES = (
 )  # fmt: skip
 
 
+def _case(dtype: str, **sizes: object) -> Case:
+    return Case(dtype, tuple(sizes.items()))
+
+
 CHECKS = (
-    *(case(d, **s) for d in ("f32", "f16", "bf16") for s in SHAPES),
-    *(case(d, **s, last=True) for d in ("f32", "bf16") for s in SHAPES),
-    case("f32", shape=(0, 3, 8, 8), k=2), case("bf16", shape=(3, 16, 1, 40), k=(1, 4), s=(1, 3)),
-    *(case("f32", shape=(1, 2, 12, 14), k=(5, 6), s=(2, 3), p=(2, 3), last=last) for last in (False, True)),
-    case("bf16", shape=(2, 8, 12, 12), k=3, s=2, p=1, last=True),
+    *(_case(d, **s) for d in ("f32", "f16", "bf16") for s in SHAPES),
+    *(_case(d, **s, last=True) for d in ("f32", "bf16") for s in SHAPES),
+    _case("f32", shape=(0, 3, 8, 8), k=2), _case("bf16", shape=(3, 16, 1, 40), k=(1, 4), s=(1, 3)),
+    *(_case("f32", shape=(1, 2, 12, 14), k=(5, 6), s=(2, 3), p=(2, 3), last=last) for last in (False, True)),
+    _case("bf16", shape=(2, 8, 12, 12), k=3, s=2, p=1, last=True),
 )  # fmt: skip
 CASES = (
-    case("bf16", shape=(128, 64, 112, 112), k=3, s=2, p=1), case("bf16", shape=(128, 64, 112, 112), k=2),
-    case("bf16", shape=(128, 64, 112, 112), k=3, s=2, p=1, last=True),
-    case("f32", shape=(64, 256, 28, 28), k=3, s=1, p=1),
+    _case("bf16", shape=(128, 64, 112, 112), k=3, s=2, p=1), _case("bf16", shape=(128, 64, 112, 112), k=2),
+    _case("bf16", shape=(128, 64, 112, 112), k=3, s=2, p=1, last=True),
+    _case("f32", shape=(64, 256, 28, 28), k=3, s=1, p=1),
 )  # fmt: skip
-DILATED = case("f32", shape=(1, 3, 12, 13), k=3, s=2, p=1, d=2)
-UNCOUNTED = tuple(case("f32", **s, counted=False) for s in SHAPES)
+DILATED = _case("f32", shape=(1, 3, 12, 13), k=3, s=2, p=1, d=2)
+UNCOUNTED = tuple(_case("f32", **s, counted=False) for s in SHAPES)
 FORMS = ("plain", "strided", "misaligned")
-BEYOND = case("bf16", shape=(172, 64, 448, 448), k=2)
+BEYOND = _case("bf16", shape=(172, 64, 448, 448), k=2)
 OPERATIONS = (
     Operation(
         name="max_pool", run=max_pool, reference=reference_max, inputs=inputs, cost=cost, beyond=BEYOND,

@@ -26,9 +26,7 @@ from kernels.ops.pool.pool import (
     CHECKS,
     DILATED,
     FORMS,
-    MOST_WORK,
     THREE,
-    TILES,
     TUNED,
     UNCOUNTED,
     UNROLLED,
@@ -42,7 +40,9 @@ from kernels.ops.pool.pool import (
     is_far,
     lanes_of,
     like,
+    most_rows,
     placed_as,
+    rows_of,
     sized,
     tiles,
     window_of,
@@ -187,12 +187,10 @@ def space(
             Variant(pool_visits, (*tiles(w, accesses, sizes[4], itemsize), *fixed), w, tuned=TUNED[:2])
             for accesses, w in ((1, 4), (2, 4), (1, 8))
         ]
-    patches = triton.cdiv(sizes[0], window.strides[0])
+    most = most_rows(work, sizes[4])
     return [
         Variant(pool_patches, (*tiles(w, accesses, sizes[4], itemsize), ("ROWS", rows), *fixed), w, tuned=TUNED)
-        for accesses, rows, w in TILES
-        # Of more the code would grow and compile for longer, and rows that no plane has are not worth a thread.
-        if rows == 1 or (rows * work <= MOST_WORK and rows < 2 * patches)
+        for accesses, rows, w in rows_of(triton.cdiv(sizes[0], window.strides[0]), most)
     ]
 
 

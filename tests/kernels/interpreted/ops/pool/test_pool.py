@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.ops.pool.pool import Window, average_pool, launch, max_pool, max_pool_with_places, space
+from kernels.tuning import Variant
 
 WINDOWS = (
     Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 2), (1, 3), (1, 0), ceil=True),
@@ -41,6 +43,12 @@ def test_results_are_torch_s(window: Window, last: bool) -> None:
     torch.testing.assert_close(average_pool(x, window), mean)
 
 
+def far(variant: Variant) -> Variant:
+    """It, as if offsets did not fit in 32 bits."""
+    constants = tuple((name, True if name == "FAR" else value) for name, value in variant.constants)
+    return dataclasses.replace(variant, constants=constants)
+
+
 @pytest.mark.parametrize("window", [Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 3), (1, 1), (1, 1))])
 @pytest.mark.parametrize("inner", [1, 5])
 def test_every_variant_gives_the_same(window: Window, inner: int) -> None:
@@ -50,7 +58,7 @@ def test_every_variant_gives_the_same(window: Window, inner: int) -> None:
     sizes = (11, 10, *wanted.shape[2:], inner)
     variants = space(window, 3, sizes, 4, (("MAX", True), ("PLACES", False), ("COUNTED", True)))
     assert len({v["ROWS"] for v in variants}) > 2
-    for variant in variants:
+    for variant in (*variants, far(variants[0])):
         y = torch.full((3, *wanted.shape[2:], inner), -7.0)
         launch(variant, 3, x, y, y)
         assert torch.equal(y.permute(0, 3, 1, 2), wanted), variant

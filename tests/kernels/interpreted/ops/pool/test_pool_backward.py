@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,12 +17,14 @@ from kernels.ops.pool.pool_backward import (
     pool_visits,
     space,
 )
+from kernels.tuning import Variant
 
 WINDOWS = (
     Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 2), (1, 3), (1, 0), ceil=True),
     Window((2, 3), (3, 2), (1, 1), ceil=True, counted=False), Window((3, 3), (1, 1), (1, 1)),
-    Window((5, 6), (2, 3), (2, 3)), Window((3, 5), (2, 2), (1, 2)), Window((1, 2), (5, 4)), Window((4, 4), (2, 2), (1, 1), counted=False),
-    Window((2, 1), (3, 4)), Window((17, 1), (2, 1), (8, 0)), Window((1, 18), (1, 2), (0, 9), ceil=True),
+    Window((5, 6), (2, 3), (2, 3)), Window((3, 5), (2, 2), (1, 2)), Window((4, 4), (2, 2), (1, 1), counted=False),
+    Window((2, 1), (3, 4)), Window((1, 2), (5, 4)), Window((17, 1), (2, 1), (8, 0)),
+    Window((1, 18), (1, 2), (0, 9), ceil=True),
 )  # fmt: skip
 """Overlapping, apart, of even and odd padding, over edges, and windows or patches too large to unroll."""
 
@@ -52,6 +56,12 @@ def test_a_dilated_window_gives_to_its_own_positions(size: tuple[int, int]) -> N
     torch.testing.assert_close(max_pool_backward(dy, places, x.shape, window), wanted)
 
 
+def far(variant: Variant) -> Variant:
+    """It, as if offsets did not fit in 32 bits."""
+    constants = tuple((name, True if name == "FAR" else value) for name, value in variant.constants)
+    return dataclasses.replace(variant, constants=constants)
+
+
 @pytest.mark.parametrize("window", [Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 3), (1, 1), (1, 1))])
 @pytest.mark.parametrize("inner", [1, 5])
 def test_every_variant_gives_the_same(window: Window, inner: int) -> None:
@@ -62,7 +72,7 @@ def test_every_variant_gives_the_same(window: Window, inner: int) -> None:
     wanted = torch.autograd.grad(y, x, dy.permute(0, 3, 1, 2))[0]
     variants = space(window, 3, (11, 10, *y.shape[2:], inner), 4, (("MAX", False), ("COUNTED", True)))
     assert len({v["ROWS"] for v in variants}) > 2
-    for variant in variants:
+    for variant in (*variants, far(variants[0])):
         dx = torch.full((3, 11, 10, inner), 7.0)
         launch(variant, 3, dy, dy, dx)
         torch.testing.assert_close(dx.permute(0, 3, 1, 2), wanted, msg=str(variant))
