@@ -311,9 +311,10 @@ def rows_of(length: int, most: int) -> list[tuple[int, int, int]]:
 
 def launch(variant: Variant, planes: int, *tensors: torch.Tensor) -> None:
     """Run one variant on dense tensors x, y, places of one layout with as many planes each."""
-    total = planes * triton.cdiv(variant["OH"], variant["ROWS"]) * variant["OW"]
-    cuts = triton.cdiv(variant["INNER"], variant["CHANNELS"])
-    pool_windows[(triton.cdiv(total, variant["POSITIONS"]) * cuts,)](*tensors, total, **variant.meta)
+    meta = variant.meta
+    total = planes * triton.cdiv(meta["OH"], meta["ROWS"]) * meta["OW"]
+    cuts = triton.cdiv(meta["INNER"], meta["CHANNELS"])
+    pool_windows[(triton.cdiv(total, meta["POSITIONS"]) * cuts,)](*tensors, total, **meta)
 
 
 def checked(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -347,8 +348,11 @@ def _forward(
     sizes = (h, w, *shape[2:], c if last else 1)
     planes = n if last else n * c
     constants = (("MAX", largest), ("PLACES", placed), ("COUNTED", window.counted))
-    variants = space(window, planes, sizes, x.dtype.itemsize, constants)
     key = (n, c, *sizes, x.dtype, window, constants)
+
+    def variants() -> list[Variant]:
+        return space(window, planes, sizes, x.dtype.itemsize, constants)
+
     launch(tuner.pick(key, variants, launch, planes, x, y, places, uncopied=(x,)), planes, x, y, places)
     return y, places
 

@@ -196,13 +196,14 @@ def space(
 
 def launch(variant: Variant, planes: int, *tensors: torch.Tensor) -> None:
     """Run one variant on dense tensors dy, places, dx of one layout with as many planes each."""
-    down, across = variant["H"], variant["W"]
+    meta = variant.meta
+    down, across = meta["H"], meta["W"]
     if variant.kernel is pool_patches:
-        down = triton.cdiv(triton.cdiv(down, variant["SH"]), variant["ROWS"])
-        across = triton.cdiv(across, variant["SW"])
+        down = triton.cdiv(triton.cdiv(down, meta["SH"]), meta["ROWS"])
+        across = triton.cdiv(across, meta["SW"])
     total = planes * down * across
-    cuts = triton.cdiv(variant["INNER"], variant["CHANNELS"])
-    variant.kernel[(triton.cdiv(total, variant["POSITIONS"]) * cuts,)](*tensors, total, **variant.meta)
+    cuts = triton.cdiv(meta["INNER"], meta["CHANNELS"])
+    variant.kernel[(triton.cdiv(total, meta["POSITIONS"]) * cuts,)](*tensors, total, **meta)
 
 
 def _backward(
@@ -226,8 +227,11 @@ def _backward(
     sizes = (h, w, *wanted[2:], c if last else 1)
     planes = n if last else n * c
     constants = (("MAX", places is not None), ("COUNTED", window.counted))
-    variants = space(window, planes, sizes, dy.dtype.itemsize, constants)
     key = (n, c, *sizes, dy.dtype, window, constants)
+
+    def variants() -> list[Variant]:
+        return space(window, planes, sizes, dy.dtype.itemsize, constants)
+
     launch(tuner.pick(key, variants, launch, planes, dy, at, dx, uncopied=(dy, at)), planes, dy, at, dx)
     return dx
 
