@@ -31,7 +31,7 @@ from kernels.tuning import Tuner, Variant
 
 LARGEST_WINDOW = 255
 """Positions of a window: a place is one byte."""
-UNROLLED = tl.constexpr(16)
+UNROLLED = tl.constexpr(25)
 """Positions of a window whose loops are unrolled: of more the code would grow and compile for longer."""
 LARGEST_SAMPLE = 1 << 30
 """Numbers of one sample: they are counted in 32 bits."""
@@ -262,8 +262,9 @@ MOST_WORK = 72
 
 def tiles(warps: int, accesses: int, inner: int, itemsize: int) -> tuple[tuple[str, int], tuple[str, int]]:
     """POSITIONS and CHANNELS of a program: a thread has one position, or of channels what one access takes."""
-    # Of 96 channels 32 at a time, so that none is for nothing.
-    channels = next((n for n in (128, 64, 32) if inner % n == 0), min(triton.next_power_of_2(inner), 128))
+    # Of 96 channels 32 at a time, so that none is for nothing; 64 bytes, so that what is moved is used.
+    channels = min((128, 64, 32), key=lambda n: triton.cdiv(inner, n) * n)
+    channels = min(channels, triton.next_power_of_2(inner))
     each = min(VECTOR_BYTES // itemsize, channels)
     return ("POSITIONS", max(1, warps * 32 * each * accesses // channels)), ("CHANNELS", channels)
 

@@ -30,7 +30,7 @@ VARIED: tuple[tuple[str, Case, frozenset[str]], ...] = (
     ("max_pool", _case("f32", shape=(2, 3, 17, 19), k=3, s=2, p=1), frozenset({"pool_windows"})),
     ("max_pool_backward", _case("f32", shape=(2, 3, 17, 19), k=3, s=2, p=1), frozenset({"pool_patches"})),
     ("max_pool", _case("bf16", shape=(2, 40, 15, 12), k=3, s=2, p=1, last=True), frozenset({"pool_windows"})),
-    ("average_pool_backward", _case("f32", shape=(2, 3, 9, 11), k=5, s=2, p=2), frozenset({"pool_visits"})),
+    ("average_pool_backward", _case("f32", shape=(2, 3, 9, 11), k=6, s=2, p=3), frozenset({"pool_visits"})),
     ("top_k_top_p_sample", case("bf16", rows=2, columns=3000, k=20, p=0.9), frozenset({"sample_rows"})),
 )  # fmt: skip
 """Operation, case, and kernels that must be among its variants."""

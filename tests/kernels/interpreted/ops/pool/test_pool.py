@@ -16,7 +16,7 @@ WINDOWS = (
     Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 2), (1, 3), (1, 0), ceil=True),
     Window((2, 3), (3, 2), (1, 1), ceil=True, counted=False), Window((3, 3), (1, 1), (1, 1)),
     Window((5, 6), (2, 3), (2, 3)), Window((3, 5), (2, 2), (1, 2)), Window((4, 4), (2, 2), (1, 1), counted=False),
-    Window((2, 1), (3, 4)), Window((17, 1), (2, 1), (8, 0)), Window((1, 18), (1, 2), (0, 9), ceil=True),
+    Window((2, 1), (3, 4)), Window((27, 1), (2, 1), (13, 0)), Window((1, 26), (1, 2), (0, 13), ceil=True),
 )  # fmt: skip
 """Overlapping, apart, of even and odd padding, over edges, and too large to unroll."""
 
