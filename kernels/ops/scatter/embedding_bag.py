@@ -7,7 +7,8 @@ Backward: the table's gradient is written once, zeros included, (indices + rows 
 bytes. Indices are sorted (torch.sort) and the rows of dy summed by segments of equal ones, in f32 and in a fixed order.
 Atomics would save the sort and the order; but indices of real bags repeat (a few rows get most of them), where atomics
 queue, and 16-bit tables would need a second one in f32 that is cleared, added to and converted: 12 bytes an element of
-the table more. Of a maximum a number counts where its index's place is what the forward gave.
+the table more. Of a maximum a number counts where its index's place is what the forward gave. The gradient of sample
+weights comes with the table's, up to 256 columns: in the order of the rows, each of them is read once.
 """
 
 from __future__ import annotations
@@ -262,21 +263,32 @@ def embedding_bag_backward(
     dy = dy.contiguous()
     indices, offsets = indices.contiguous(), offsets.contiguous()
     bags = bags_of(offsets, len(indices))
-    dw = _of_table(dy, table, indices, offsets, bags, sample_weights, places, mode) if asked[0] else None
+    ds = None
+    if sample_weights is not None and asked[1]:
+        ds = torch.zeros(indices.shape, dtype=sample_weights.dtype, device=dy.device)
+    # Rows of the table that are read for both gradients are read once, if a program holds whole ones.
+    together = asked[0] and 0 < table.shape[1] <= WIDEST
+    dw = None
+    if asked[0]:
+        dw = _of_table(dy, table, indices, offsets, bags, sample_weights, places, mode, ds if together else None)
     if sample_weights is None:
         return (dw,)
-    return dw, _of_weights(dy, table, indices, bags, sample_weights.dtype) if asked[1] else None
+    if ds is not None and not together:
+        _of_weights(dy, table, indices, bags, ds)
+    return dw, ds
 
 
 def _of_table(
     dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, bags: torch.Tensor,
-    sample_weights: torch.Tensor | None, places: torch.Tensor | None, mode: str,
+    sample_weights: torch.Tensor | None, places: torch.Tensor | None, mode: str, ds: torch.Tensor | None,
 ) -> torch.Tensor:  # fmt: skip
+    """The table's gradient; ds, where it is given, is filled with that of the sample weights."""
     dw = torch.empty(table.shape, dtype=table.dtype, device=table.device)
     if not dw.numel():
         return dw
     keys, order = torch.sort(indices.to(torch.int32), stable=True)
-    edges = torch.searchsorted(keys, torch.arange(len(table) + 1, dtype=torch.int32, device=keys.device))
+    every = torch.arange(len(table) + 1, dtype=torch.int32, device=keys.device)
+    edges = torch.searchsorted(keys, every, out_int32=True)
     rows = bags[order]
     scale = dy
     if mode == "mean":
@@ -284,22 +296,23 @@ def _of_table(
     elif sample_weights is not None:
         scale = sample_weights[order]
     pick = keys if places is None else places.contiguous()
-    given = {"GATHER": True, "SCALED": scale is not dy, "PICKED": places is not None, "KEYED": True}
+    given = {"GATHER": True, "SCALED": scale is not dy, "PICKED": places is not None, "PRODUCTS": ds is not None}
     form = tuple((name, given.get(name, False)) for name, _ in FORM)
-    arguments = (dy, rows, scale, order, pick, keys, dy, edges, dw, len(indices), 0.0)
+    gather = segments.Gather(rows, order, scale, pick, dy if ds is None else ds)
+    arguments = (dy, gather, dy if ds is None else table, edges, dw, len(indices))
     key = (*table.shape, len(indices), len(dy), table.dtype, scale.dtype, form)
     variant = backward_tuner.pick(
-        key, lambda: segments.space(len(indices), dw.shape[1], "sum", form), segments.launch, *arguments,
-        uncopied=arguments[:8],
+        key, lambda: segments.space(len(indices), table.shape[1], len(table), "sum", form), segments.launch,
+        *arguments, uncopied=arguments[:-2],
     )  # fmt: skip
     segments.launch(variant, *arguments)
     return dw
 
 
 def _of_weights(
-    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, bags: torch.Tensor, dtype: torch.dtype
-) -> torch.Tensor:
-    ds = torch.zeros(indices.shape, dtype=dtype, device=table.device)
+    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, bags: torch.Tensor, ds: torch.Tensor
+) -> None:
+    """Fill ds [indices]."""
     if len(indices) and table.shape[1]:
         products = (dy, table, indices, bags, ds)
         block = min(WIDEST, max(triton.next_power_of_2(table.shape[1]), 16))
@@ -308,7 +321,6 @@ def _of_weights(
         key = (*table.shape, len(indices), table.dtype, indices.dtype, ds.dtype)
         variant = weights_tuner.pick(key, variants, launch_products, *products, uncopied=products[:4])
         launch_products(variant, *products)
-    return ds
 
 
 def launch_products(
@@ -422,7 +434,7 @@ OPERATIONS = (
             case("f32", rows=1 << 20, columns=64, indices=1 << 21, bags=1 << 16, mode="sum", weights=True),
         ),
         builds=(_build(Variant(sample_products, (("ROWS", 8), ("BLOCK", 128)), 2)),
-                segments.build(segments.space(1 << 20, 128, "sum", tuple(
-                    (name, name in ("GATHER", "PICKED", "KEYED")) for name, _ in FORM))[1])),
+                *(segments.build(segments.space(1 << 20, 128, 1 << 20, "sum", tuple((name, name in ("GATHER", given))
+                    for name, _ in FORM))[3], offsets_ptr="*i32") for given in ("GATHER", "PICKED", "PRODUCTS"))),
     ),
 )  # fmt: skip

@@ -1,31 +1,33 @@
 """Sum, mean or largest of the rows of each segment, given sorted offsets; and the gradient.
 
 Reference: torch.segment_reduce; an empty segment has 0, NaN and -inf. Traffic: values read once, results written once,
-(rows + segments) * columns * itemsize bytes. Every program takes the same number of rows, whatever segments they belong
-to, so that one long segment costs no more than many short ones. What a segment has in several programs goes through
-f32 parts, which a second launch joins in a fixed order: no atomics, and no result changes from run to run.
+(rows + segments) * columns * itemsize bytes. A program takes a segment, or several short ones side by side, and has
+several rows of each under way; no search, since it begins with two offsets. What is longer than 2^17 numbers is split:
+further programs look for long segments in their share of the rows, LONG of them, and what they find goes through f32
+parts, which a second launch joins in a fixed order: no atomics, and no result changes from run to run. With at most
+LONG rows in all there are none of these.
 
-Backward: dx of a row is its segment's dy (a mean's divided by its rows): dy read, dx written. Of a maximum, rows as
-large as the largest share its gradient evenly (torch divides positive gradients alone); a pass over the values counts
-them first.
+Backward: dx of a row is its segment's dy (a mean's divided by its rows): a program reads dy once and writes the
+segment's rows. Of a maximum, rows as large as the largest share its gradient evenly (torch divides positive gradients
+alone); a pass over the segment's values counts them first, which the second one then finds in a cache.
 
 embedding_bag's gradient is the same kernel, with rows that are gathered and scaled.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
-from kernels.ops.scatter.jagged_mean import segment_of
 from kernels.ops.shared.pairs import rounded
 from kernels.ops.shared.rows import DTYPES
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant
 
 MODES = ("sum", "mean", "max")
-EMPTY = {"sum": 0.0, "mean": float("nan"), "max": float("-inf")}
 INDEXES = (torch.int32, torch.int64)
 
 tuner = Tuner("segment_reduce")
@@ -53,195 +55,352 @@ def reference_backward(
     return (largest * (wide(dy) / ties.clamp(min=1))[segment]).to(dy.dtype)
 
 
-@triton.jit(do_not_specialize=("segments",))
-def segment_parts(
-    v_ptr, rows_ptr, scale_ptr, own_ptr, pick_ptr, keys_ptr, top_ptr, offsets_ptr, y_ptr, parts_ptr, count, segments,
-    columns, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr, MODE: tl.constexpr, GATHER: tl.constexpr,
-    SCALED: tl.constexpr, PICKED: tl.constexpr, KEYED: tl.constexpr, TIES: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """ROWS rows a program: results of segments that lie inside, parts of the others into [programs, 2, columns].
+@triton.jit
+def segment_holding(offsets_ptr, segments, row):
+    """The segment that holds this row: the last whose offset is not beyond it. 127 offsets are compared at a time."""
+    low = segments * 0
+    width = segments + 0
+    while width > 1:
+        step = (width + 127) // 128
+        ahead = (tl.arange(0, 128) + 1) * step
+        offset = tl.load(offsets_ptr + low + ahead, mask=ahead < width, other=0)
+        passed = tl.sum(((ahead < width) & (offset <= row)).to(tl.int32), 0) * step
+        low += passed
+        width = tl.minimum(step, width - passed)
+    return low
 
-    Of a segment that begins before these rows in parts[:, 0], of one that only ends after them in parts[:, 1].
-    GATHER: row i is row rows_ptr[i] of the values. SCALED: times scale_ptr[i]. PICKED: a number counts only where
-    pick_ptr, laid out as the values, is own_ptr[i]. KEYED: row i's segment is keys_ptr[i], so that empty ones are not
-    walked over. TIES: what is summed is how many numbers are their segment's in top_ptr.
+
+@triton.jit
+def program_role(chunks, period):
+    """Whether this program takes a chunk of rows, and which; else which group of segments."""
+    program = tl.program_id(0).to(tl.int64)
+    before = tl.minimum((program + period - 1) // period, chunks)
+    is_chunk = (program % period == 0) & (program // period < chunks)
+    return is_chunk, tl.where(is_chunk, program // period, program - before)
+
+
+@triton.jit
+def long_segment(offsets_ptr, segments, first, end, SIDE: tl.constexpr, LONG: tl.constexpr):
+    """The long segment that has rows in [first, end), which rows, and whether there is one.
+
+    SIDE 0: one that began before, 1: one that begins here. LONG rows cannot have more of either.
     """
-    block = tl.program_id(0).to(tl.int64)
-    first = block * ROWS
-    row = tl.arange(0, ROWS)[:, None]
+    s = segment_holding(offsets_ptr, segments, first if SIDE == 0 else end - 1).to(tl.int64)
+    begin = tl.load(offsets_ptr + s).to(tl.int64)
+    stop = tl.load(offsets_ptr + s + 1).to(tl.int64)
+    aside = (begin < first) if SIDE == 0 else (begin >= first)
+    here = (stop - begin > LONG) & aside & (stop > first) & (begin < end)
+    return s, tl.maximum(begin, first), tl.minimum(stop, end), here
+
+
+@triton.jit
+def pieces(begin, stop, SEGMENTS: tl.constexpr):
+    """These rows in SEGMENTS runs."""
+    each = (stop - begin + SEGMENTS - 1) // SEGMENTS
+    begins = begin + tl.arange(0, SEGMENTS) * each
+    return tl.minimum(begins, stop), tl.minimum(begins + each, stop)
+
+
+@triton.jit
+def reduced_rows(
+    v_ptr, rows_ptr, order_ptr, scale_ptr, pick_ptr, out_ptr, top, begin, stop, col, columns, stride,
+    SEGMENTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, MODE: tl.constexpr, GATHER: tl.constexpr,
+    SCALED: tl.constexpr, PICKED: tl.constexpr, PRODUCTS: tl.constexpr, TIES: tl.constexpr,
+):  # fmt: skip
+    """Sum or maximum of the rows [begin, stop) of each segment, [SEGMENTS, BLOCK]; ROWS of each under way at a time.
+
+    Rows are a tile's first axis, so that a thread holds all of its columns' and reduces them alone.
+    """
+    low: tl.constexpr = float("-inf") if MODE == "max" else 0.0
+    total = tl.full((SEGMENTS, BLOCK), low, tl.float32)
+    inside = (col < columns)[None, None, :]
+    for start in range(0, tl.max(stop - begin, 0), ROWS):
+        place = begin[None, :] + start + tl.arange(0, ROWS)[:, None]
+        held = place < stop[None, :]
+        here = held[:, :, None] & inside
+        row = place
+        if GATHER:
+            row = tl.load(rows_ptr + place, mask=held, other=0).to(tl.int64)
+        if PICKED or PRODUCTS:
+            sample = tl.load(order_ptr + place, mask=held, other=0).to(tl.int64)
+        x = tl.load(v_ptr + (row * stride)[:, :, None] + col[None, None, :], mask=here, other=low).to(tl.float32)
+        if PICKED:
+            pick = tl.load(pick_ptr + (row * columns)[:, :, None] + col[None, None, :], mask=here, other=-1)
+            x = tl.where(pick == sample.to(tl.int32)[:, :, None], x, 0.0)
+        if PRODUCTS:
+            product = tl.sum(x * top, 2)
+            tl.store(out_ptr + sample, rounded(product, out_ptr), mask=held)
+        if SCALED:
+            x *= tl.load(scale_ptr + place, mask=held, other=0.0).to(tl.float32)[:, :, None]
+        if TIES:
+            total += tl.sum(tl.where(here & (x == top), 1.0, 0.0), 0)
+        elif MODE == "max":
+            total = tl.maximum(total, tl.max(x, 0))
+        else:
+            total += tl.sum(x, 0)
+    return total
+
+
+@triton.jit(do_not_specialize=("segments", "chunks", "period"))
+def segment_parts(
+    v_ptr, rows_ptr, order_ptr, scale_ptr, pick_ptr, out_ptr, top_ptr, offsets_ptr, y_ptr, parts_ptr, heads_ptr, count,
+    segments, chunks, period, columns, stride, top_stride, SEGMENTS: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, LONG: tl.constexpr, MODE: tl.constexpr, GATHER: tl.constexpr, SCALED: tl.constexpr,
+    PICKED: tl.constexpr, PRODUCTS: tl.constexpr, TIES: tl.constexpr,
+):  # fmt: skip
+    """SEGMENTS segments a program, ROWS rows of each at a time; or LONG rows, and what long segments have of them.
+
+    That goes into parts [chunks, 2, columns]: of a segment that began before these rows in parts[:, 0], of one that
+    begins here, whose number is put down in heads, in parts[:, 1].
+    GATHER: row i is row rows_ptr[i] of the values. SCALED: times scale_ptr[i]. PICKED: a number counts only where
+    pick_ptr, laid out as the values, is order_ptr[i]. PRODUCTS: out_ptr[order_ptr[i]] becomes the product of row i as
+    it is with its segment's in top_ptr; BLOCK then holds all columns. TIES: what is summed is how many numbers are
+    their segment's in top_ptr.
+    """
+    is_chunk, number = program_role(chunks, period)
     col = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    inside = (row < count - first) & (col[None, :] < columns)
-    place = first + row
-    if GATHER:
-        place = tl.load(rows_ptr + place, mask=row < count - first, other=0).to(tl.int64)
-    at = place * stride + col[None, :]
-    if WHOLE:
-        x = tl.load(v_ptr + at).to(tl.float32)
+    if is_chunk:
+        first = number * LONG
+        end = tl.minimum(first + LONG, count)
+        head = number * 0 - 1
+        for side in tl.static_range(2):
+            s, low, high, there = long_segment(offsets_ptr, segments, first, end, side, LONG)
+            if there:
+                if side == 1:
+                    head = s
+                begins, stops = pieces(low, high, SEGMENTS)
+                top = 0.0
+                if TIES or PRODUCTS:
+                    top = tl.load(
+                        top_ptr + s * top_stride + col[None, None, :], mask=(col < columns)[None, None, :], other=0.0
+                    ).to(tl.float32)
+                each = reduced_rows(v_ptr, rows_ptr, order_ptr, scale_ptr, pick_ptr, out_ptr, top,
+                                    begins, stops, col, columns, stride, SEGMENTS, ROWS, BLOCK, MODE, GATHER, SCALED,
+                                    PICKED, PRODUCTS, TIES)  # fmt: skip
+                part = tl.max(each, 0) if MODE == "max" else tl.sum(each, 0)
+                tl.store(parts_ptr + (2 * number + side) * columns + col, part, mask=col < columns)
+        tl.store(heads_ptr + number, head)
     else:
-        x = tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    if SCALED:
-        x *= tl.load(scale_ptr + first + row, mask=row < count - first, other=0.0).to(tl.float32)
-    if PICKED:
-        own = tl.load(own_ptr + first + row, mask=row < count - first, other=0)
-        x = tl.where(tl.load(pick_ptr + place * columns + col[None, :], mask=inside, other=-1) == own, x, 0.0)
-    end = tl.minimum(first + ROWS, count)
-    if KEYED:
-        s = tl.load(keys_ptr + first)
-    else:
-        s = segment_of(offsets_ptr, segments, first)
-    done = first
-    while (done < end) & (s >= 0) & (s < segments):
+        segment = number * SEGMENTS + tl.arange(0, SEGMENTS)
+        begin = tl.load(offsets_ptr + segment, mask=segment < segments, other=0).to(tl.int64)
+        stop = tl.load(offsets_ptr + segment + 1, mask=segment < segments, other=0).to(tl.int64)
+        size = stop - begin
+        mine = (segment < segments) & (size <= LONG)
+        top = 0.0
+        if TIES or PRODUCTS:
+            top = tl.load(
+                top_ptr + (segment * top_stride)[None, :, None] + col[None, None, :],
+                mask=(mine & (size > 0))[None, :, None] & (col < columns)[None, None, :], other=0.0,
+            ).to(tl.float32)  # fmt: skip
+        total = reduced_rows(v_ptr, rows_ptr, order_ptr, scale_ptr, pick_ptr, out_ptr, top, begin,
+                             tl.where(mine, stop, begin), col, columns, stride, SEGMENTS, ROWS, BLOCK, MODE, GATHER,
+                             SCALED, PICKED, PRODUCTS, TIES)  # fmt: skip
+        if MODE == "mean":
+            total = total / tl.maximum(size, 1).to(tl.float32)[:, None]
+            total = tl.where((size > 0)[:, None], total, float("nan"))
+        tl.store(y_ptr + (segment * columns)[:, None] + col[None, :], rounded(total, y_ptr),
+                 mask=mine[:, None] & (col < columns)[None, :])  # fmt: skip
+
+
+@triton.jit
+def segment_join(
+    offsets_ptr, y_ptr, parts_ptr, heads_ptr, columns, LONG: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    MODE: tl.constexpr,
+):  # fmt: skip
+    """The result of the long segment that begins in a chunk, if one does, from its parts."""
+    s = tl.load(heads_ptr + tl.program_id(0)).to(tl.int64)
+    if s >= 0:
+        col = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
         begin = tl.load(offsets_ptr + s).to(tl.int64)
         stop = tl.load(offsets_ptr + s + 1).to(tl.int64)
-        until = tl.minimum(stop, end)
-        done = tl.maximum(done, begin)  # rows before the first offset belong to no segment
-        if until > done:
-            here = (row >= (done - first).to(tl.int32)) & (row < (until - first).to(tl.int32))
-            if TIES:
-                top = tl.load(top_ptr + s.to(tl.int64) * columns + col, mask=col < columns, other=0.0)
-                total = tl.sum(tl.where(here & (x == top.to(tl.float32)[None, :]), 1.0, 0.0), 0)
-            elif MODE == "max":
-                total = tl.max(tl.where(here, x, float("-inf")), 0)
+        first = begin // LONG
+        last = (stop - 1) // LONG
+        low: tl.constexpr = float("-inf") if MODE == "max" else 0.0
+        total = tl.full((PARTS, BLOCK), low, tl.float32)
+        for start in range(first, last + 1, PARTS):
+            here = start + tl.arange(0, PARTS)[:, None]
+            at = parts_ptr + (2 * here + tl.where(here == first, 1, 0)) * columns + col[None, :]
+            more = tl.load(at, mask=(here <= last) & (col[None, :] < columns), other=low)
+            if MODE == "max":
+                total = tl.maximum(total, more)
             else:
-                total = tl.sum(tl.where(here, x, 0.0), 0)
-            if (begin >= first) & (stop <= end):
-                if MODE == "mean":
-                    total /= (stop - begin).to(tl.float32)
-                tl.store(y_ptr + s.to(tl.int64) * columns + col, rounded(total, y_ptr), mask=col < columns)
-            else:
-                slot = 2 * block + tl.where(begin < first, 0, 1)
-                tl.store(parts_ptr + slot * columns + col, total, mask=col < columns)
-            done = until
-        if KEYED:
-            s = tl.load(keys_ptr + tl.minimum(done, count - 1))
-        else:
-            s += 1
+                total += more
+        result = tl.max(total, 0) if MODE == "max" else tl.sum(total, 0)
+        if MODE == "mean":
+            result /= (stop - begin).to(tl.float32)
+        tl.store(y_ptr + s * columns + col, rounded(result, y_ptr), mask=col < columns)
 
 
-@triton.jit(do_not_specialize=("segments",))
-def segment_join(
-    offsets_ptr, y_ptr, parts_ptr, segments, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
-    SEGMENTS: tl.constexpr, MODE: tl.constexpr, EMPTY: tl.constexpr,
-):  # fmt: skip
-    """SEGMENTS segments a program: empty ones' results are written, the parts of others joined."""
-    group = tl.program_id(0).to(tl.int64) * SEGMENTS
-    col = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    segment = group + tl.arange(0, SEGMENTS)
-    begins = tl.load(offsets_ptr + segment, mask=segment < segments, other=0).to(tl.int64)
-    stops = tl.load(offsets_ptr + segment + 1, mask=segment < segments, other=0).to(tl.int64)
-    empty = (stops <= begins) & (segment < segments)
-    nothing = tl.full((SEGMENTS, BLOCK), EMPTY, tl.float32)
-    tl.store(y_ptr + segment[:, None] * columns + col[None, :], nothing,
-             mask=empty[:, None] & (col[None, :] < columns))  # fmt: skip
-    several = (stops > begins) & ((stops - 1) // ROWS > begins // ROWS)
-    if tl.max(several.to(tl.int32), 0) > 0:
-        for i in range(SEGMENTS):
-            s = group + i
-            if s < segments:
-                begin = tl.load(offsets_ptr + s).to(tl.int64)
-                stop = tl.load(offsets_ptr + s + 1).to(tl.int64)
-                first = begin // ROWS
-                last = (stop - 1) // ROWS
-                if (stop > begin) & (last > first):
-                    part = tl.arange(0, PARTS)[:, None]
-                    low: tl.constexpr = float("-inf") if MODE == "max" else 0.0
-                    total = tl.full((PARTS, BLOCK), low, tl.float32)
-                    for start in range(first, last + 1, PARTS):
-                        here = start + part
-                        at = parts_ptr + (2 * here + tl.where(here == first, 1, 0)) * columns + col[None, :]
-                        more = tl.load(at, mask=(here <= last) & (col[None, :] < columns), other=low)
-                        if MODE == "max":
-                            total = tl.maximum(total, more)
-                        else:
-                            total += more
-                    if MODE == "max":
-                        result = tl.max(total, 0)
-                    else:
-                        result = tl.sum(total, 0)
-                    if MODE == "mean":
-                        result /= (stop - begin).to(tl.float32)
-                    tl.store(y_ptr + s * columns + col, rounded(result, y_ptr), mask=col < columns)
-
-
-@triton.jit(do_not_specialize=("segments",))
-def segment_spread(
-    dy_ptr, x_ptr, y_ptr, ties_ptr, offsets_ptr, dx_ptr, count, segments, columns, stride, ROWS: tl.constexpr,
+@triton.jit
+def spread_rows(
+    x_ptr, dx_ptr, g, top, begin, stop, col, columns, stride, SEGMENTS: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, MODE: tl.constexpr,
 ):  # fmt: skip
-    """dx of ROWS rows. Their segments are searched for together: a step of the search is one load for all."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    col = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[None, :]
-    low = tl.zeros((ROWS,), tl.int32)
-    high = low + segments
-    while tl.max(high - low, 0) > 1:
-        middle = (low + high) // 2
-        below = tl.load(offsets_ptr + middle) <= row
-        low = tl.where(below, middle, low)
-        high = tl.where(below, high, middle)
-    segment = low.to(tl.int64)[:, None]
-    inside = (row < count)[:, None] & (col < columns)
-    at = segment * columns + col
-    # Rows before the first offset and from the last one on belong to no segment.
-    held = (row >= tl.load(offsets_ptr)) & (row < tl.load(offsets_ptr + segments))
-    inside = inside & held[:, None]
-    g = tl.load(dy_ptr + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-    if MODE == "mean":
-        begin = tl.load(offsets_ptr + segment, mask=held[:, None], other=0)
-        stop = tl.load(offsets_ptr + segment + 1, mask=held[:, None], other=1)
-        g = g / (stop - begin).to(tl.float32)
-    if MODE == "max":
-        x = tl.load(x_ptr + row[:, None] * stride + col, mask=inside, other=0.0, eviction_policy="evict_first")
-        top = tl.load(y_ptr + at, mask=inside, other=0.0, eviction_policy="evict_last")
-        ties = tl.load(ties_ptr + at, mask=inside, other=1.0, eviction_policy="evict_last")
-        g = tl.where(x.to(tl.float32) == top.to(tl.float32), g / ties, 0.0)
-    tl.store(dx_ptr + row[:, None] * columns + col, rounded(g, dx_ptr), mask=(row < count)[:, None] & (col < columns))
+    """g [1, SEGMENTS, BLOCK] to the rows [begin, stop) of each segment; of a maximum to those that are as large."""
+    g = rounded(g, dx_ptr).to(dx_ptr.dtype.element_ty)
+    whole = tl.broadcast_to(g, (ROWS, SEGMENTS, BLOCK))
+    for start in range(0, tl.max(stop - begin, 0), ROWS):
+        place = begin[None, :] + start + tl.arange(0, ROWS)[:, None]
+        here = (place < stop[None, :])[:, :, None] & (col < columns)[None, None, :]
+        share = whole
+        if MODE == "max":
+            x = tl.load(x_ptr + (place * stride)[:, :, None] + col[None, None, :], mask=here, other=0.0)
+            share = tl.where(x.to(tl.float32) == top, whole, tl.zeros_like(whole))
+        tl.store(dx_ptr + (place * columns)[:, :, None] + col[None, None, :], share, mask=here)
 
 
-TILES = ((64, 4), (16, 2), (16, 1), (32, 2), (32, 1), (64, 2), (8, 1))
-"""Rows of 128 columns, warps."""
+@triton.jit(do_not_specialize=("segments", "chunks", "period"))
+def segment_spread(
+    dy_ptr, x_ptr, y_ptr, ties_ptr, offsets_ptr, dx_ptr, count, segments, chunks, period, columns, stride,
+    SEGMENTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LONG: tl.constexpr, MODE: tl.constexpr,
+):  # fmt: skip
+    """dx of SEGMENTS segments a program; or, of LONG rows, of those that are in long segments or in none.
+
+    ties: how many numbers are the largest, of long segments; the others' are counted here, before dx is written.
+    """
+    is_chunk, number = program_role(chunks, period)
+    col = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    across = col[None, None, :]
+    inside = (col < columns)[None, None, :]
+    if is_chunk:
+        first = number * LONG
+        end = tl.minimum(first + LONG, count)
+        for side in tl.static_range(2):
+            s, low, high, there = long_segment(offsets_ptr, segments, first, end, side, LONG)
+            if there:
+                begins, stops = pieces(low, high, SEGMENTS)
+                g = tl.load(dy_ptr + s * columns + across, mask=inside, other=0.0).to(tl.float32)
+                top = g
+                if MODE == "mean":
+                    whole = tl.load(offsets_ptr + s + 1) - tl.load(offsets_ptr + s)
+                    g = g * (1.0 / whole.to(tl.float32))
+                if MODE == "max":
+                    top = tl.load(y_ptr + s * columns + across, mask=inside, other=0.0).to(tl.float32)
+                    g = g / tl.load(ties_ptr + s * columns + across, mask=inside, other=1.0)
+                spread_rows(x_ptr, dx_ptr, tl.broadcast_to(g, (1, SEGMENTS, BLOCK)), top, begins, stops, col, columns,
+                            stride, SEGMENTS, ROWS, BLOCK, MODE)  # fmt: skip
+        # Rows before the first offset and from the last one on belong to no segment.
+        nothing = tl.zeros((1, SEGMENTS, BLOCK), tl.float32)
+        held = tl.load(offsets_ptr).to(tl.int64)
+        if held > first:
+            begins, stops = pieces(first, tl.minimum(held, end), SEGMENTS)
+            spread_rows(x_ptr, dx_ptr, nothing, nothing, begins, stops, col, columns, stride, SEGMENTS, ROWS, BLOCK,
+                        "sum")  # fmt: skip
+        held = tl.load(offsets_ptr + segments).to(tl.int64)
+        if held < end:
+            begins, stops = pieces(tl.maximum(held, first), end, SEGMENTS)
+            spread_rows(x_ptr, dx_ptr, nothing, nothing, begins, stops, col, columns, stride, SEGMENTS, ROWS, BLOCK,
+                        "sum")  # fmt: skip
+    else:
+        segment = number * SEGMENTS + tl.arange(0, SEGMENTS)
+        begin = tl.load(offsets_ptr + segment, mask=segment < segments, other=0).to(tl.int64)
+        stop = tl.load(offsets_ptr + segment + 1, mask=segment < segments, other=0).to(tl.int64)
+        size = stop - begin
+        mine = (segment < segments) & (size <= LONG) & (size > 0)
+        stop = tl.where(mine, stop, begin)
+        at = (segment * columns)[None, :, None] + across
+        here = mine[None, :, None] & inside
+        g = tl.load(dy_ptr + at, mask=here, other=0.0).to(tl.float32)
+        top = g
+        if MODE == "mean":
+            g = g * (1.0 / tl.maximum(size, 1).to(tl.float32))[None, :, None]
+        if MODE == "max":
+            top = tl.load(y_ptr + at, mask=here, other=0.0).to(tl.float32)
+            ties = reduced_rows(x_ptr, x_ptr, x_ptr, x_ptr, x_ptr, x_ptr, top, begin, stop, col, columns,
+                                stride, SEGMENTS, ROWS, BLOCK, "sum", False, False, False, False, True)  # fmt: skip
+            g = g / tl.maximum(ties, 1.0)[None, :, :]
+        spread_rows(x_ptr, dx_ptr, g, top, begin, stop, col, columns, stride, SEGMENTS, ROWS, BLOCK, MODE)
+
+
+TILES = ((1024, 1), (2048, 1), (2048, 2), (4096, 4))
+"""Numbers of a tile, warps."""
+GATHERED = ((2048, 1), (2048, 2), (4096, 2), (8192, 4))
 WIDEST = 256
-FORM = (("GATHER", False), ("SCALED", False), ("PICKED", False), ("KEYED", False), ("TIES", False))
+SPLIT = 1 << 17
+"""Numbers of a segment in one program: what is longer is split."""
+FORM = (("GATHER", False), ("SCALED", False), ("PICKED", False), ("PRODUCTS", False), ("TIES", False))
+Form = tuple[tuple[str, bool], ...]
+Sizes = tuple[tuple[str, int], ...]
 
 
-def space(rows: int, columns: int, mode: str, form: tuple[tuple[str, bool], ...] = FORM) -> list[Variant]:
-    """Variants worth timing: 8 to 32 numbers a thread."""
+def shapes(count: int, columns: int, segments: int, gathered: bool = False) -> list[tuple[Sizes, int]]:
+    """SEGMENTS, ROWS, BLOCK and LONG worth timing, with warps: as many rows as segments have on average, or half.
+
+    Of gathered rows, which begin with a load of where they are, four or two times as many: one step for most segments.
+    """
     block = min(WIDEST, max(triton.next_power_of_2(columns), 16))
+    usual = triton.next_power_of_2(max(1, -(-count // max(1, segments)))) * (4 if gathered else 1)
+    made = []
+    for numbers, warps in GATHERED if gathered else TILES:
+        rows = min(numbers // block, 128)
+        for height in (min(rows, usual), max(1, min(rows, usual) // 2)):
+            long = max(16, SPLIT // block)
+            sizes = (("SEGMENTS", rows // height), ("ROWS", height), ("BLOCK", block), ("LONG", long))
+            made.append((sizes, warps))
+    return list(dict.fromkeys(made))
+
+
+def space(count: int, columns: int, segments: int, mode: str, form: Form = FORM) -> list[Variant]:
+    """Variants worth timing: 32 or 64 numbers a thread under way."""
     variants = []
-    for height, warps in TILES:
-        count = min(max(8, height * 128 // block), 512)
-        whole = rows % count == 0 and columns % block == 0
-        constants = (("ROWS", count), ("BLOCK", block), ("MODE", mode), *form, ("WHOLE", whole))
-        held = count * block // (32 * warps)
-        registers = held * (4 if dict(form)["PICKED"] else 1) + 40
-        variants.append(Variant(segment_parts, constants, warps, tuned=("ROWS",), registers=registers))
-    return list(dict.fromkeys(variants))
+    for sizes, warps in shapes(count, columns, segments, dict(form)["GATHER"]):
+        held = dict(sizes)["SEGMENTS"] * dict(sizes)["ROWS"] * dict(sizes)["BLOCK"] // (32 * warps)
+        registers = held * (3 if dict(form)["PICKED"] else 2) + 40
+        constants = (*sizes, ("MODE", mode), *form)
+        variants.append(Variant(segment_parts, constants, warps, tuned=("SEGMENTS", "ROWS"), registers=registers))
+    return variants
 
 
-def joined(variant: Variant, empty: float) -> Variant:
-    """How parts are joined: 16 at a time, of 16 segments a program."""
-    own = (("ROWS", variant["ROWS"]), ("BLOCK", variant["BLOCK"]), ("PARTS", 16), ("SEGMENTS", 16),
-           ("MODE", variant["MODE"]), ("EMPTY", empty))  # fmt: skip
+def joined(variant: Variant) -> Variant:
+    """How parts are joined: 128 at a time, of 32 columns."""
+    own = (("LONG", variant["LONG"]), ("BLOCK", min(32, variant["BLOCK"])), ("PARTS", 128), ("MODE", variant["MODE"]))
     return Variant(segment_join, own, 4)
 
 
+def programs(chunks: int, groups: int) -> tuple[int, int]:
+    """All programs; every so many-th of the first ones takes a chunk, so that these neither come first nor last."""
+    return chunks + groups, (chunks + groups) // chunks if chunks else chunks + groups + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """How rows are gathered, scaled and picked: pointers of segment_parts, any tensor for one that is not used."""
+
+    rows: torch.Tensor
+    order: torch.Tensor
+    scale: torch.Tensor
+    pick: torch.Tensor
+    out: torch.Tensor
+
+
+def ungathered(values: torch.Tensor) -> Gather:
+    """Rows as they come."""
+    return Gather(values, values, values, values, values)
+
+
 def launch(
-    variant: Variant, values: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor, own: torch.Tensor,
-    pick: torch.Tensor, keys: torch.Tensor, top: torch.Tensor, offsets: torch.Tensor, y: torch.Tensor, count: int,
-    empty: float,
+    variant: Variant, values: torch.Tensor, gather: Gather, top: torch.Tensor, offsets: torch.Tensor, y: torch.Tensor,
+    count: int, split_alone: bool = False,
 ) -> None:  # fmt: skip
-    """Run one variant on `count` rows of values (gathered by `rows`) into contiguous y [segments, columns]."""
+    """Run one variant on `count` rows of values into contiguous y [segments, columns]; split_alone: only the segments
+    that are split get a result."""
     segments, columns = y.shape
-    blocks, across = triton.cdiv(count, variant["ROWS"]), triton.cdiv(columns, variant["BLOCK"])
-    parts = torch.empty((max(blocks, 1), 2, columns), dtype=torch.float32, device=y.device)
-    if blocks:
-        segment_parts[(blocks, across)](
-            values, rows, scale, own, pick, keys, top, offsets, y, parts, count, segments, columns, values.stride(0),
-            **variant.meta,
+    long = variant["LONG"]
+    chunks = triton.cdiv(count, long) if count > long else 0
+    across = triton.cdiv(columns, variant["BLOCK"])
+    parts = torch.empty((chunks, 2, columns), dtype=torch.float32, device=y.device)
+    heads = torch.empty((chunks,), dtype=torch.int32, device=y.device)
+    total, period = programs(chunks, 0 if split_alone else triton.cdiv(segments, variant["SEGMENTS"]))
+    if total:
+        segment_parts[(total, across)](
+            values, gather.rows, gather.order, gather.scale, gather.pick, gather.out, top, offsets, y, parts, heads,
+            count, segments, chunks, period, columns, values.stride(0), top.stride(0), **variant.meta,
         )  # fmt: skip
-    join = joined(variant, empty)
-    segment_join[(triton.cdiv(segments, join["SEGMENTS"]), across)](
-        offsets, y, parts, segments, columns, **join.meta
-    )  # fmt: skip
+    if chunks:
+        join = joined(variant)
+        segment_join[(chunks, triton.cdiv(columns, join["BLOCK"]))](
+            offsets, y, parts, heads, columns, **join.meta
+        )  # fmt: skip
 
 
 def checked(name: str, values: torch.Tensor, offsets: torch.Tensor, mode: str) -> torch.Tensor:
@@ -267,26 +426,39 @@ def segment_reduce(values: torch.Tensor, offsets: torch.Tensor, mode: str) -> to
     y = torch.empty((len(offsets) - 1, sizes[1]), dtype=values.dtype, device=values.device)
     if y.numel():
         offsets = offsets.contiguous()
-        arguments = (values, *(offsets,) * 4, offsets, values, offsets, y, len(values), EMPTY[mode])
+        arguments = (values, ungathered(values), values, offsets, y, len(values))
         key = (*values.shape, len(y), values.dtype, offsets.dtype, mode, values.stride(0))
-        variant = tuner.pick(key, lambda: space(*sizes, mode), launch, *arguments, uncopied=arguments[:8])
+        variant = tuner.pick(key, lambda: space(*sizes, len(y), mode), launch, *arguments, uncopied=arguments[:-2])
         launch(variant, *arguments)
     return y
 
 
-SPREADS = ((16, 4), (32, 4), (64, 4), (64, 8), (128, 8))
-"""Rows of 128 columns, warps."""
+def spread_space(count: int, columns: int, segments: int, mode: str) -> list[Variant]:
+    """Variants of the backward worth timing."""
+    return [
+        Variant(segment_spread, (*sizes, ("MODE", mode)), warps, tuned=("SEGMENTS", "ROWS"))
+        for sizes, warps in shapes(count, columns, segments)
+    ]
 
 
 def launch_spread(
-    variant: Variant, dy: torch.Tensor, values: torch.Tensor, y: torch.Tensor, ties: torch.Tensor,
-    offsets: torch.Tensor, dx: torch.Tensor,
-) -> None:  # fmt: skip
+    variant: Variant, dy: torch.Tensor, values: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor, dx: torch.Tensor
+) -> None:
     """Run one variant of the backward into contiguous dx [rows, columns]."""
     count, columns = dx.shape
-    grid = (triton.cdiv(count, variant["ROWS"]), triton.cdiv(columns, variant["BLOCK"]))
-    segment_spread[grid](
-        dy, values, y, ties, offsets, dx, count, len(offsets) - 1, columns, values.stride(0), **variant.meta
+    segments, long = len(offsets) - 1, variant["LONG"]
+    ties = dy
+    if variant["MODE"] == "max" and count > long:
+        # Rows of a long segment are in many programs: a launch before counts which of them are the largest.
+        ties = torch.empty(y.shape, dtype=torch.float32, device=y.device)
+        counting = tuple((name, True if name == "TIES" else value) for name, value in FORM)
+        sizes = tuple(pair for pair in variant.constants if pair[0] in ("SEGMENTS", "ROWS", "BLOCK", "LONG"))
+        first = Variant(segment_parts, (*sizes, ("MODE", "sum"), *counting), variant.warps)
+        launch(first, values, ungathered(values), y, offsets, ties, count, split_alone=True)
+    chunks = triton.cdiv(count, long)
+    total, period = programs(chunks, triton.cdiv(segments, variant["SEGMENTS"]))
+    segment_spread[(total, triton.cdiv(columns, variant["BLOCK"]))](
+        dy, values, y, ties, offsets, dx, count, segments, chunks, period, columns, values.stride(0), **variant.meta
     )  # fmt: skip
 
 
@@ -303,23 +475,11 @@ def segment_reduce_backward(
     if not dx.numel():
         return dx
     sizes = (len(values), values.shape[1])
-    dy, y, offsets = dy.contiguous(), y.contiguous(), offsets.contiguous()
-    ties = y
-    if mode == "max":
-        ties = torch.empty(y.shape, dtype=torch.float32, device=y.device)
-        counting = tuple((name, name == "TIES") for name, _ in FORM)
-        counted = (values, *(offsets,) * 4, offsets, y, offsets, ties, len(values), 0.0)
-        key = (*values.shape, len(y), values.dtype, offsets.dtype, "ties", values.stride(0))
-        variant = tuner.pick(key, lambda: space(*sizes, "sum", counting), launch, *counted, uncopied=counted[:8])
-        launch(variant, *counted)
-    block = min(WIDEST, max(triton.next_power_of_2(values.shape[1]), 16))
-    variants = [
-        Variant(segment_spread, (("ROWS", max(4, h * 128 // block)), ("BLOCK", block), ("MODE", mode)), w)
-        for h, w in SPREADS
-    ]
-    arguments = (dy, values, y, ties, offsets, dx)
-    key = (*values.shape, len(y), values.dtype, offsets.dtype, mode)
-    variant = backward_tuner.pick(key, variants, launch_spread, *arguments, uncopied=arguments[:-1])
+    arguments = (dy.contiguous(), values, y.contiguous(), offsets.contiguous(), dx)
+    key = (*values.shape, len(y), values.dtype, offsets.dtype, mode, values.stride(0))
+    variant = backward_tuner.pick(
+        key, lambda: spread_space(*sizes, len(y), mode), launch_spread, *arguments, uncopied=arguments[:-1]
+    )
     launch_spread(variant, *arguments)
     return dx
 
@@ -347,20 +507,23 @@ def _backward_cost(c: Case) -> Cost:
     return Cost(bytes=(2 if c["mode"] == "max" else 1) * _cost(c).bytes)
 
 
-INTEGERS = ("rows_ptr", "own_ptr", "pick_ptr", "keys_ptr", "offsets_ptr")
+INTEGERS = ("rows_ptr", "order_ptr", "offsets_ptr")
 SIGNATURE = {
-    **dict.fromkeys(("v_ptr", "scale_ptr", "top_ptr", "y_ptr", "dy_ptr", "x_ptr", "dx_ptr"), "*bf16"),
-    **dict.fromkeys(INTEGERS, "*i64"), "parts_ptr": "*fp32", "ties_ptr": "*fp32",
-    **dict.fromkeys(("count", "segments", "columns", "stride"), "i32"),
+    **dict.fromkeys(("v_ptr", "scale_ptr", "out_ptr", "top_ptr", "y_ptr", "dy_ptr", "x_ptr", "dx_ptr"), "*bf16"),
+    **dict.fromkeys(INTEGERS, "*i64"), "pick_ptr": "*i32", "parts_ptr": "*fp32", "ties_ptr": "*fp32",
+    "heads_ptr": "*i32",
+    **dict.fromkeys(("count", "segments", "chunks", "period", "columns", "stride", "top_stride"), "i32"),
 }  # fmt: skip
 
 
-def build(variant: Variant) -> Build:
-    """Its signature in the order of its arguments."""
+def build(variant: Variant, **types: str) -> Build:
+    """Its signature in the order of its arguments; types: of those that are not as usual."""
     names = variant.kernel.arg_names
-    return Build(variant, {k: SIGNATURE[k] for k in names if k in SIGNATURE}, divisible=("columns",))
+    divisible = tuple(n for n in ("columns", "stride", "top_stride") if n in names)
+    return Build(variant, {k: (SIGNATURE | types)[k] for k in names if k in SIGNATURE}, divisible)
 
 
+LARGE = (1 << 20, 256, 1 << 15)
 FORMS = ("plain", "strided", "misaligned")
 OPERATIONS = (
     Operation(
@@ -377,7 +540,8 @@ OPERATIONS = (
             *(case("bf16", rows=1 << 20, columns=256, segments=1 << 15, mode=m) for m in MODES),
             case("f32", rows=1 << 21, columns=64, segments=1 << 18, mode="sum"),
         ),
-        builds=(*(build(space(1 << 20, 256, m)[0]) for m in MODES), build(joined(space(1 << 20, 256, "max")[0], 0.0))),
+        builds=(*(build(space(*LARGE, m)[2]) for m in MODES), build(joined(space(*LARGE, "max")[2])),
+                build(space(1 << 21, 64, 1 << 18, "sum")[2], v_ptr="*fp32", y_ptr="*fp32")),
     ),
     Operation(
         name="segment_reduce_backward", run=segment_reduce_backward, reference=reference_backward,
@@ -390,6 +554,6 @@ OPERATIONS = (
             case("bf16", rows=256, columns=64, segments=60, mode="max", short=True),
         ),
         cases=tuple(case("bf16", rows=1 << 20, columns=256, segments=1 << 15, mode=m) for m in MODES),
-        builds=tuple(build(Variant(segment_spread, (("ROWS", 32), ("BLOCK", 256), ("MODE", m)), 4)) for m in MODES),
+        builds=tuple(build(spread_space(*LARGE, m)[2]) for m in MODES),
     ),
 )  # fmt: skip

@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernels.ops.scatter import embedding_bag as bags
+from kernels.ops.scatter import segment_reduce as segments
 from kernels.ops.scatter.embedding_bag import (
     NOWHERE,
     embedding_bag,
@@ -16,9 +18,10 @@ from kernels.ops.scatter.embedding_bag import (
     launch,
     space,
 )
-from kernels.ops.scatter.segment_reduce import EMPTY, segment_reduce, segment_reduce_backward
+from kernels.ops.scatter.segment_reduce import segment_reduce, segment_reduce_backward
 from kernels.tuning import Variant
 
+EMPTY = {"sum": 0.0, "mean": float("nan"), "max": float("-inf")}
 OFFSETS = torch.tensor([0, 0, 3, 40, 41, 41, 90])
 
 
@@ -106,6 +109,48 @@ def test_rows_outside_of_all_segments_are_left_out(mode: str, ends: tuple[int, .
     dy = torch.randn(2, 5, generator=torch.Generator().manual_seed(6))
     slope = torch.autograd.grad(wanted, x, dy)[0] if wanted.requires_grad else torch.zeros_like(x)
     torch.testing.assert_close(segment_reduce_backward(dy, x.detach(), got, offsets, mode), slope)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("ends", [(0, 90), (3, 4, 60, 60, 85), (10, 26, 43, 90), (0, 2, 3, 89, 90)])
+def test_long_segments_are_joined_from_their_parts(
+    mode: str, ends: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "SPLIT", 1)  # what is longer than 16 rows
+    for tuner in (segments.tuner, segments.backward_tuner):
+        monkeypatch.setattr(tuner, "chosen", {})
+    x, offsets = (torch.randn(90, 20, generator=torch.Generator().manual_seed(5)) * 2).round(), torch.tensor(ends)
+    assert any(b - a > 16 for a, b in itertools.pairwise(ends))
+    parts = [x[a:b] for a, b in itertools.pairwise(ends)]
+    made = {"sum": lambda p: p.sum(0), "mean": lambda p: p.mean(0), "max": lambda p: p.amax(0)}[mode]
+    wanted = torch.stack([made(p) if len(p) else torch.full((20,), EMPTY[mode]) for p in parts])
+    got = segment_reduce(x, offsets, mode)
+    torch.testing.assert_close(got, wanted, equal_nan=True)
+    dy = torch.randn(len(parts), 20, generator=torch.Generator().manual_seed(6))
+    slope = torch.zeros_like(x)
+    for (a, b), part, y, g in zip(itertools.pairwise(ends), parts, wanted, dy, strict=True):
+        shares = torch.ones_like(part) if mode == "sum" else torch.full_like(part, 1 / max(1, b - a))
+        if mode == "max":
+            shares = (part == y) / (part == y).sum(0).clamp(min=1)
+        slope[a:b] = g * shares
+    torch.testing.assert_close(segment_reduce_backward(dy, x, got, offsets, mode), slope)
+
+
+@pytest.mark.parametrize("columns", [20, 300])
+def test_an_index_of_most_bags_has_its_gradients_joined_from_parts(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "SPLIT", 1)
+    monkeypatch.setattr(bags.backward_tuner, "chosen", {})
+    table = torch.randn(12, columns, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    indices = _indices()
+    indices[20:80] = 7
+    weights = torch.randn(90, generator=torch.Generator().manual_seed(4)).requires_grad_()
+    y = F.embedding_bag(indices, table, OFFSETS, mode="sum", per_sample_weights=weights, include_last_offset=True)
+    dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(3))
+    wanted = torch.autograd.grad(y, (table, weights), dy)
+    got = embedding_bag_backward(dy, table.detach(), indices, OFFSETS, weights.detach(), None, "sum")
+    torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-5)
 
 
 def test_what_does_not_fit_together_is_refused() -> None:
