@@ -53,12 +53,13 @@ def folded(mean_ptr, var_ptr, w_ptr, b_ptr, channel, mask, eps, WEIGHT: tl.const
 @triton.jit
 def batch_norm_planes(
     x_ptr, r_ptr, mean_ptr, var_ptr, w_ptr, b_ptr, y_ptr, rows, eps, C: tl.constexpr, SPATIAL: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, RESIDUAL: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
-    NAME: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, EVICT: tl.constexpr, RESIDUAL: tl.constexpr, WEIGHT: tl.constexpr,
+    BIAS: tl.constexpr, NAME: tl.constexpr,
 ):  # fmt: skip
     """BLOCK numbers of ROWS rows of SPATIAL; a row has one channel, or is a position of channels-last if SPATIAL is C.
 
-    rows: of all. C: 0 where a row holds all channels, which BLOCK then goes over.
+    rows: of all. C: 0 where a row holds all channels, which BLOCK then goes over. EVICT: what
+    loads say to the L2 cache.
     """
     BLOCKS: tl.constexpr = (SPATIAL + BLOCK - 1) // BLOCK
     program = tl.program_id(0).to(tl.int64)
@@ -66,7 +67,7 @@ def batch_norm_planes(
     col = ((program % BLOCKS) * BLOCK).to(tl.int32) + tl.arange(0, BLOCK)[None, :]
     at = row * SPATIAL + col
     inside = (row < rows) & (col < SPATIAL)
-    x = tl.load(x_ptr + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    x = tl.load(x_ptr + at, mask=inside, other=0.0, eviction_policy=EVICT).to(tl.float32)
     if C == 0:
         mean, scale, shift = folded(mean_ptr, var_ptr, w_ptr, b_ptr, col, col < SPATIAL, eps, WEIGHT, BIAS)
     else:
@@ -74,14 +75,15 @@ def batch_norm_planes(
                                     BIAS)  # fmt: skip
     y = (x - mean) * scale + shift
     if RESIDUAL:
-        y += tl.load(r_ptr + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        y += tl.load(r_ptr + at, mask=inside, other=0.0, eviction_policy=EVICT).to(tl.float32)
     tl.store(y_ptr + at, rounded(activated(y, NAME), y_ptr), mask=inside)
 
 
 @triton.jit
 def batch_norm_line(
     x_ptr, r_ptr, mean_ptr, var_ptr, w_ptr, b_ptr, y_ptr, total, eps, C: tl.constexpr, SPATIAL: tl.constexpr,
-    BLOCK: tl.constexpr, RESIDUAL: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, NAME: tl.constexpr,
+    BLOCK: tl.constexpr, EVICT: tl.constexpr, RESIDUAL: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
+    NAME: tl.constexpr,
 ):  # fmt: skip
     """BLOCK of all `total` numbers, each with its channel's vectors from L1: no lane is idle, all accesses are wide.
 
@@ -91,15 +93,18 @@ def batch_norm_line(
     lane = tl.arange(0, BLOCK)
     inside = start + lane < total
     channel = ((start % (C * SPATIAL)).to(tl.int32) + lane) // SPATIAL % C
-    x = tl.load(x_ptr + start + lane, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    x = tl.load(x_ptr + start + lane, mask=inside, other=0.0, eviction_policy=EVICT).to(tl.float32)
     mean, scale, shift = folded(mean_ptr, var_ptr, w_ptr, b_ptr, channel, inside, eps, WEIGHT, BIAS)
     y = (x - mean) * scale + shift
     if RESIDUAL:
-        y += tl.load(r_ptr + start + lane, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        y += tl.load(r_ptr + start + lane, mask=inside, other=0.0, eviction_policy=EVICT).to(tl.float32)
     tl.store(y_ptr + start + lane, rounded(activated(y, NAME), y_ptr), mask=inside)
 
 
 Constants = Sequence[tuple[str, object]]
+FIRST = "evict_first"
+TILES = ((1024, 4, FIRST), (2048, 4, FIRST), (4096, 8, FIRST), (4096, 4, FIRST), (1024, 4, ""), (2048, 4, ""))
+"""Numbers of a tile, warps, cache policy."""
 
 
 def space(channels: int, spatial: int, last: bool, constants: Constants) -> list[Variant]:
@@ -108,17 +113,18 @@ def space(channels: int, spatial: int, last: bool, constants: Constants) -> list
     settings = (("C", 0 if last else channels), ("SPATIAL", width), *constants)
     block = triton.next_power_of_2(width)
     variants = []
-    for elements, warps in ((1024, 4), (2048, 4), (4096, 8), (4096, 4), (8192, 8)):
+    for elements, warps, evict in TILES:
         across = min(block, elements)
         while across > 64 and -(-width // across) * across >= 1.25 * width:
             across //= 2
-        own = (("ROWS", elements // across), ("BLOCK", across))
-        variants.append(Variant(batch_norm_planes, (*own, *settings), warps, tuned=("ROWS", "BLOCK")))
-    if width % 8 or last or width < 512:
-        line = (("C", channels), ("SPATIAL", 1 if last else spatial), *constants)
-        variants += [
-            Variant(batch_norm_line, (("BLOCK", b), *line), w, tuned=("BLOCK",)) for b, w in ((1024, 4), (2048, 4))
-        ]
+        own = (("ROWS", elements // across), ("BLOCK", across), ("EVICT", evict))
+        variants.append(Variant(batch_norm_planes, (*own, *settings), warps, tuned=("ROWS", "BLOCK", "EVICT")))
+    # Lines leave no lane idle; where rows are whole accesses and long, they are tried with the cache's own policy.
+    short = width % 8 or last or width < 512
+    line = (("C", channels), ("SPATIAL", 1 if last else spatial), *constants)
+    for elements, warps in ((1024, 4), (2048, 4) if short else (512, 4)):
+        own = (("BLOCK", elements), ("EVICT", FIRST if short else ""))
+        variants.append(Variant(batch_norm_line, (*own, *line), warps, tuned=("BLOCK", "EVICT")))
     return list(dict.fromkeys(variants))
 
 

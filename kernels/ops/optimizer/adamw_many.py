@@ -33,6 +33,8 @@ COLUMNS = ("parameter", "gradient", "average", "square", "master", "new_paramete
 TRIED = 1 << 26
 """Elements on which variants are timed: the results of the trials need memory beside those of the model."""
 
+FIRST = "evict_first"
+
 tuner = Tuner("adamw_many")
 
 
@@ -62,54 +64,54 @@ def pointer_to(table_ptr, tensor, column: tl.constexpr, DTYPE: tl.constexpr, COL
 
 
 @triton.jit
-def loaded(ptr, at, size, WHOLE: tl.constexpr):
+def loaded(ptr, at, size, WHOLE: tl.constexpr, EVICT: tl.constexpr):
     """Numbers in f32."""
     if WHOLE:
-        return tl.load(ptr + at, eviction_policy="evict_first").to(tl.float32)
-    return tl.load(ptr + at, mask=at < size, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        return tl.load(ptr + at, eviction_policy=EVICT).to(tl.float32)
+    return tl.load(ptr + at, mask=at < size, other=0.0, eviction_policy=EVICT).to(tl.float32)
 
 
 @triton.jit
-def stored(ptr, at, x, size, WHOLE: tl.constexpr):
+def stored(ptr, at, x, size, WHOLE: tl.constexpr, EVICT: tl.constexpr):
     """The counterpart."""
     if WHOLE:
-        tl.store(ptr + at, rounded(x, ptr), eviction_policy="evict_first")
+        tl.store(ptr + at, rounded(x, ptr), eviction_policy=EVICT)
     else:
-        tl.store(ptr + at, rounded(x, ptr), mask=at < size, eviction_policy="evict_first")
+        tl.store(ptr + at, rounded(x, ptr), mask=at < size, eviction_policy=EVICT)
 
 
 @triton.jit
 def updated(
     p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, size, inverse, kept, rate, beta1, beta2, part1,
-    part2, depth, eps, MASTER: tl.constexpr, WHOLE: tl.constexpr,
+    part2, depth, eps, MASTER: tl.constexpr, WHOLE: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """One block. MASTER: p is in f32, and copy_ptr is where it goes rounded as well."""
-    g = loaded(g_ptr, at, size, WHOLE) * inverse
-    p = loaded(p_ptr, at, size, WHOLE)
-    m = loaded(m_ptr, at, size, WHOLE)
-    v = loaded(v_ptr, at, size, WHOLE)
+    g = loaded(g_ptr, at, size, WHOLE, EVICT) * inverse
+    p = loaded(p_ptr, at, size, WHOLE, EVICT)
+    m = loaded(m_ptr, at, size, WHOLE, EVICT)
+    v = loaded(v_ptr, at, size, WHOLE, EVICT)
     m = beta1 * m + part1 * g
     v = beta2 * v + part2 * g * g
     p = p * kept - rate * (m / (tl.sqrt(v) * depth + eps))
-    stored(p_out, at, p, size, WHOLE)
-    stored(m_out, at, m, size, WHOLE)
-    stored(v_out, at, v, size, WHOLE)
+    stored(p_out, at, p, size, WHOLE, EVICT)
+    stored(m_out, at, m, size, WHOLE, EVICT)
+    stored(v_out, at, v, size, WHOLE, EVICT)
     if MASTER:
-        stored(copy_ptr, at, p, size, WHOLE)
+        stored(copy_ptr, at, p, size, WHOLE, EVICT)
 
 
 @triton.jit
 def adamw_chunks(
     table_ptr, chunks_ptr, scale_ptr, skip_ptr, kept, rate, beta1, beta2, part1, part2, depth, eps,
-    BLOCK: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr, DTYPE: tl.constexpr, GRADIENT: tl.constexpr,
-    MASTER: tl.constexpr, SCALED: tl.constexpr, CHECKED: tl.constexpr, ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr, STEPS: tl.constexpr, EVICT: tl.constexpr, COLUMNS: tl.constexpr, DTYPE: tl.constexpr,
+    GRADIENT: tl.constexpr, MASTER: tl.constexpr, SCALED: tl.constexpr, CHECKED: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """STEPS blocks of one tensor a program. chunks_ptr: which tensor, above 32 bits, and which chunk of it.
 
     kept: 1 - lr * decay. rate: lr / (1 - beta1^step). depth: 1 / sqrt(1 - beta2^step). part1, part2: 1 - beta1 and
     1 - beta2, which f32 would subtract to four digits. SCALED: gradients are divided by
     the number at scale_ptr. CHECKED: nothing is written where the one at skip_ptr is not 0. ALIGNED: every address is a
-    multiple of 16.
+    multiple of 16. EVICT: what accesses say to the L2 cache.
     """
     word = tl.load(chunks_ptr + tl.program_id(0))
     tensor = word >> 32
@@ -138,22 +140,27 @@ def adamw_chunks(
         # A mask that ends anywhere would forbid accesses of 128 bits: only a tensor's last block has one.
         if first + BLOCK <= size:
             updated(p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, size, inverse, kept, rate, beta1,
-                    beta2, part1, part2, depth, eps, MASTER, True)  # fmt: skip
+                    beta2, part1, part2, depth, eps, MASTER, True, EVICT)  # fmt: skip
         elif first < size:
             updated(p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, size, inverse, kept, rate, beta1,
-                    beta2, part1, part2, depth, eps, MASTER, False)  # fmt: skip
+                    beta2, part1, part2, depth, eps, MASTER, False, EVICT)  # fmt: skip
 
 
-TILES = ((1024, 4, 1), (2048, 4, 1), (2048, 8, 1), (4096, 8, 1), (1024, 4, 4), (2048, 8, 4), (512, 2, 1))
-"""Elements of a block, warps, blocks of a program."""
+TILES = (
+    (1024, 8, 1, ""), (1024, 8, 1, FIRST), (512, 4, 1, FIRST), (512, 4, 1, ""), (1024, 4, 1, FIRST), (512, 2, 1, FIRST),
+    (1024, 4, 1, ""), (1024, 4, 4, FIRST), (1024, 8, 4, ""),
+)  # fmt: skip
+"""Elements of a block, warps, blocks of a program, cache policy."""
 
 
 def space(constants: Sequence[tuple[str, object]]) -> list[Variant]:
-    """Variants worth timing: 8 or 16 elements a thread and block, one or four blocks a program."""
+    """Variants worth timing: 4 or 8 elements a thread and block, one or four blocks a program; lines that leave the
+    cache first or as they come."""
     return [
-        Variant(adamw_chunks, (("BLOCK", b), ("STEPS", n), *constants), w, tuned=("BLOCK", "STEPS"))
-        for b, w, n in TILES
-    ]
+        Variant(adamw_chunks, (("BLOCK", b), ("STEPS", n), ("EVICT", evict), *constants), w,
+                tuned=("BLOCK", "STEPS", "EVICT"))
+        for b, w, n, evict in TILES
+    ]  # fmt: skip
 
 
 def chunks_of(sizes: Sequence[int], length: int, device: torch.device) -> torch.Tensor:
