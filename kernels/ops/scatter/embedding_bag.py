@@ -435,6 +435,6 @@ OPERATIONS = (
         ),
         builds=(_build(Variant(sample_products, (("ROWS", 8), ("BLOCK", 128)), 2)),
                 *(segments.build(segments.space(1 << 20, 128, 1 << 20, "sum", tuple((name, name in ("GATHER", given))
-                    for name, _ in FORM))[3], offsets_ptr="*i32") for given in ("GATHER", "PICKED", "PRODUCTS"))),
+                    for name, _ in FORM))[4], offsets_ptr="*i32") for given in ("GATHER", "PICKED", "PRODUCTS"))),
     ),
 )  # fmt: skip

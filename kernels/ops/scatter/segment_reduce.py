@@ -314,7 +314,8 @@ def segment_spread(
 
 TILES = ((1024, 1), (2048, 1), (2048, 2), (4096, 4))
 """Numbers of a tile, warps."""
-GATHERED = ((2048, 1), (2048, 2), (4096, 2), (8192, 4))
+GATHERED = ((1024, 1), (2048, 2), (4096, 4))
+"""Those of gathered rows, whose addresses need registers as well."""
 WIDEST = 256
 SPLIT = 1 << 17
 """Numbers of a segment in one program: what is longer is split."""
@@ -326,17 +327,19 @@ Sizes = tuple[tuple[str, int], ...]
 def shapes(count: int, columns: int, segments: int, gathered: bool = False) -> list[tuple[Sizes, int]]:
     """SEGMENTS, ROWS, BLOCK and LONG worth timing, with warps: as many rows as segments have on average, or half.
 
-    Of gathered rows, which begin with a load of where they are, four or two times as many: one step for most segments.
+    Of gathered rows, which begin with a load of where they are, also two and four times as many: one step for most
+    segments. Those of a table's rows have one or two on average.
     """
     block = min(WIDEST, max(triton.next_power_of_2(columns), 16))
-    usual = triton.next_power_of_2(max(1, -(-count // max(1, segments)))) * (4 if gathered else 1)
+    usual = triton.next_power_of_2(max(1, -(-count // max(1, segments))))
     made = []
     for numbers, warps in GATHERED if gathered else TILES:
         rows = min(numbers // block, 128)
-        for height in (min(rows, usual), max(1, min(rows, usual) // 2)):
-            long = max(16, SPLIT // block)
-            sizes = (("SEGMENTS", rows // height), ("ROWS", height), ("BLOCK", block), ("LONG", long))
-            made.append((sizes, warps))
+        for most in (4, 2) if gathered else (1,):
+            height = min(rows, most * usual)
+            for h in (height, max(1, height // 2)):
+                sizes = (("SEGMENTS", rows // h), ("ROWS", h), ("BLOCK", block), ("LONG", max(16, SPLIT // block)))
+                made.append((sizes, warps))
     return list(dict.fromkeys(made))
 
 
