@@ -203,32 +203,47 @@ def segment_parts(
 
 
 @triton.jit
-def segment_join(
-    offsets_ptr, y_ptr, parts_ptr, heads_ptr, columns, LONG: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+def joined_segment(
+    offsets_ptr, y_ptr, parts_ptr, s, col, columns, LONG: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     MODE: tl.constexpr,
 ):  # fmt: skip
-    """The result of the long segment that begins in a chunk, if one does, from its parts."""
-    s = tl.load(heads_ptr + tl.program_id(0)).to(tl.int64)
-    if s >= 0:
-        col = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-        begin = tl.load(offsets_ptr + s).to(tl.int64)
-        stop = tl.load(offsets_ptr + s + 1).to(tl.int64)
-        first = begin // LONG
-        last = (stop - 1) // LONG
-        low: tl.constexpr = float("-inf") if MODE == "max" else 0.0
-        total = tl.full((PARTS, BLOCK), low, tl.float32)
-        for start in range(first, last + 1, PARTS):
-            here = start + tl.arange(0, PARTS)[:, None]
-            at = parts_ptr + (2 * here + tl.where(here == first, 1, 0)) * columns + col[None, :]
-            more = tl.load(at, mask=(here <= last) & (col[None, :] < columns), other=low)
-            if MODE == "max":
-                total = tl.maximum(total, more)
-            else:
-                total += more
-        result = tl.max(total, 0) if MODE == "max" else tl.sum(total, 0)
-        if MODE == "mean":
-            result /= (stop - begin).to(tl.float32)
-        tl.store(y_ptr + s * columns + col, rounded(result, y_ptr), mask=col < columns)
+    """Write the result of a long segment from its parts."""
+    begin = tl.load(offsets_ptr + s).to(tl.int64)
+    stop = tl.load(offsets_ptr + s + 1).to(tl.int64)
+    first = begin // LONG
+    last = (stop - 1) // LONG
+    low: tl.constexpr = float("-inf") if MODE == "max" else 0.0
+    total = tl.full((PARTS, BLOCK), low, tl.float32)
+    for start in range(first, last + 1, PARTS):
+        here = start + tl.arange(0, PARTS)[:, None]
+        at = parts_ptr + (2 * here + tl.where(here == first, 1, 0)) * columns + col[None, :]
+        more = tl.load(at, mask=(here <= last) & (col[None, :] < columns), other=low)
+        if MODE == "max":
+            total = tl.maximum(total, more)
+        else:
+            total += more
+    result = tl.max(total, 0) if MODE == "max" else tl.sum(total, 0)
+    if MODE == "mean":
+        result /= (stop - begin).to(tl.float32)
+    tl.store(y_ptr + s * columns + col, rounded(result, y_ptr), mask=col < columns)
+
+
+@triton.jit(do_not_specialize=("chunks",))
+def segment_join(
+    offsets_ptr, y_ptr, parts_ptr, heads_ptr, chunks, columns, HEADS: tl.constexpr, LONG: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, MODE: tl.constexpr,
+):  # fmt: skip
+    """The results of the long segments that begin in HEADS chunks; mostly there are none."""
+    group = tl.program_id(0).to(tl.int64) * HEADS
+    col = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    chunk = group + tl.arange(0, HEADS)
+    heads = tl.load(heads_ptr + chunk, mask=chunk < chunks, other=-1)
+    if tl.max(heads, 0) >= 0:
+        for i in range(HEADS):
+            if group + i < chunks:
+                s = tl.load(heads_ptr + group + i).to(tl.int64)
+                if s >= 0:
+                    joined_segment(offsets_ptr, y_ptr, parts_ptr, s, col, columns, LONG, BLOCK, PARTS, MODE)
 
 
 @triton.jit
@@ -356,7 +371,13 @@ def space(count: int, columns: int, segments: int, mode: str, form: Form = FORM)
 
 def joined(variant: Variant) -> Variant:
     """How parts are joined: 128 at a time, of 32 columns."""
-    own = (("LONG", variant["LONG"]), ("BLOCK", min(32, variant["BLOCK"])), ("PARTS", 128), ("MODE", variant["MODE"]))
+    own = (
+        ("HEADS", 8),
+        ("LONG", variant["LONG"]),
+        ("BLOCK", min(32, variant["BLOCK"])),
+        ("PARTS", 128),
+        ("MODE", variant["MODE"]),
+    )
     return Variant(segment_join, own, 4)
 
 
@@ -401,9 +422,8 @@ def launch(
         )  # fmt: skip
     if chunks:
         join = joined(variant)
-        segment_join[(chunks, triton.cdiv(columns, join["BLOCK"]))](
-            offsets, y, parts, heads, columns, **join.meta
-        )  # fmt: skip
+        grid = (triton.cdiv(chunks, join["HEADS"]), triton.cdiv(columns, join["BLOCK"]))
+        segment_join[grid](offsets, y, parts, heads, chunks, columns, **join.meta)
 
 
 def checked(name: str, values: torch.Tensor, offsets: torch.Tensor, mode: str) -> torch.Tensor:
