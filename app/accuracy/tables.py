@@ -86,6 +86,8 @@ OWN: Mapping[str, str] = {
     "channel_rms_norm": "triton:channel_norm over another axis",
     "two_axis_reduction": "triton:two_axis_reduction",
     "index_add": "triton:scatter_add",
+    "rms_norm_quantise": "triton:norm_quantise",
+    "layer_norm_quantise": "triton:norm_quantise",
 }
 """An operation -> the candidate whose kernel it is, where the names differ."""
 
@@ -150,7 +152,7 @@ class Row:
     @property
     def rows(self) -> int:
         """How many rows it goes by; 0 where it goes by none."""
-        if "shape" in self.sizes:
+        if "shape" in self.sizes and "dim" in self.sizes:
             return int(math.prod(self.sizes["shape"])) // int(self.sizes["shape"][self.sizes["dim"]])
         return int(self.sizes.get("rows", self.sizes.get("tokens", 0))) if self.operation in ROWWISE else 0
 
@@ -190,7 +192,7 @@ class Row:
 
 ROWWISE = frozenset(
     """softmax softmax_long softmax_backward cross_entropy rms_norm add_rms_norm rms_norm_backward layer_norm
-    add_layer_norm layer_norm_backward router top_k cumsum""".split()
+    add_layer_norm layer_norm_backward router top_k cumsum rms_norm_quantise layer_norm_quantise""".split()
 )
 """Operations that go by rows of `columns`."""
 

@@ -190,7 +190,7 @@ def merge(earlier: Sequence[dict[str, Any]], rows: Mapping[tuple[str, str], dict
 def installed_versions() -> dict[str, str]:
     """Package -> version of the peers that are there."""
     versions = {}
-    for name in ("liger-kernel", "flag-gems", "quack-kernels"):
+    for name in ("liger-kernel", "flag-gems", "quack-kernels", "flash-linear-attention", "torchao", "gemlite"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions

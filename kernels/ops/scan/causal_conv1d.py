@@ -485,6 +485,11 @@ OPERATIONS = (
     Operation(
         name="causal_conv1d", run=causal_conv1d, reference=reference, inputs=inputs, beyond=BEYOND,
         cost=lambda c: _cost(2, c), checks=CHECKS, cases=CASES, builds=builds(True), fixed=("w",),
+        loses={
+            "f32 b=8 c=2048 t=4096 w=3 last=True":
+                "fla takes 127.9 us, this 134.7: of 125 at the copy rate. Tried: 1 to 8 segments of 4 to 16 steps by "
+                "128 or 256 channels (134.6 to 145.7).",
+        },
     ),
     Operation(
         name="causal_conv1d_backward", run=causal_conv1d_backward, reference=backward_reference,
