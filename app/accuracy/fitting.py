@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from app.accuracy.fit import Left, fit, left_over, refit, touched_by
 from app.accuracy.samples import Samples, samples
 from app.accuracy.split import TEST, half
+from app.accuracy.tables import fitted_rows
 from app.estimate.rates import Rates, rates_to_json
 from app.objects.accuracy import FittedRates, KernelTable, LeftOver
 from profiler.hardware import find_device
@@ -46,7 +47,8 @@ def rates_json(questions: Sequence[Question], table: KernelTable | None, gathere
     chosen = tunable(gathered)
     rates = fit(chosen)
     cases = [q.case for q in questions if q.case.half != TEST and q.case.validation.device == DEVICE]
-    rows, runs = (table["rows"], table.get("runs", {})) if table else ([], {})
+    rows = fitted_rows(table) if table else []
+    runs = {row.get("run", "") for row in rows}
     body = {
         "date": max([*(c.validation.date for c in cases), *(day[:10] for day in runs)], default=""),
         "devices": [DEVICE],

@@ -110,7 +110,7 @@ def samples(questions: Sequence[Question], table: KernelTable | None, device: De
         timed += list(_kernel_times(asked))
         calls += list(_library_calls(asked))
     measured = {fingerprint(q.case.validation.region, "same"): q.case.program for q in questions}
-    for row in rows(table) if table else ():
+    for row in rows(table, fitted=True) if table else ():
         owner = program_of(row.region) or repeated_program(row, measured)
         timed += list(_row_times(row, owner, device))
         calls += list(_row_calls(row, owner, device))
@@ -278,19 +278,11 @@ def lower_text(text: str) -> RegionFacts:
 
 OTHER_WORK = frozenset({"longest", "last"})
 """Settings of rows that are other work: one segment that holds half of all, images with their channels last."""
-QUANTISED = frozenset({"scaled_gemm", "weight_only_gemm"})
-"""Products of 8 and 4 bits: shares of the matmul rate are those of 16-bit ones, whose type a row's is."""
-NO_CANDIDATE = frozenset(
-    """adamw_many attention_backward average_pool average_pool_backward gated_linear_attention grouped_gemm
-    grouped_gemm_backward max_pool max_pool_backward paged_decode segment_reduce segment_reduce_backward selective_scan
-    selective_scan_backward top_k_top_p_sample""".split()
-)
-"""Own kernels that no region has as a candidate: their times would widen the range of those that are."""
 PLAIN_ATTENTION = frozenset({"b", "kv", "s", "d", "causal"})
 
 
 def _row_calls(row: Row, owner: str, device: Device) -> Iterator[Call]:
-    if row.operation in QUANTISED | NO_CANDIDATE or (row.flops and row.dtype not in SIXTEEN_BIT):
+    if row.flops and row.dtype not in SIXTEEN_BIT:
         return
     if OTHER_WORK & set(row.sizes) or (row.operation == "flash_attention" and set(row.sizes) - PLAIN_ATTENTION):
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.estimate.facts import CURVED
-from app.objects.accuracy import KernelTable
+from app.objects.accuracy import KernelTable, TableRow
 
 ROWS = "x: {d}[{rows}, {columns}]\n"
 BY_HAND = "{s}.float() * torch.rsqrt({s}.float().pow(2).mean(-1, keepdim=True) + 1e-6)"
@@ -86,8 +86,6 @@ OWN: Mapping[str, str] = {
     "channel_rms_norm": "triton:channel_norm over another axis",
     "two_axis_reduction": "triton:two_axis_reduction",
     "index_add": "triton:scatter_add",
-    "rms_norm_quantise": "triton:norm_quantise",
-    "layer_norm_quantise": "triton:norm_quantise",
 }
 """An operation -> the candidate whose kernel it is, where the names differ."""
 
@@ -192,7 +190,7 @@ class Row:
 
 ROWWISE = frozenset(
     """softmax softmax_long softmax_backward cross_entropy rms_norm add_rms_norm rms_norm_backward layer_norm
-    add_layer_norm layer_norm_backward router top_k cumsum rms_norm_quantise layer_norm_quantise""".split()
+    add_layer_norm layer_norm_backward router top_k cumsum""".split()
 )
 """Operations that go by rows of `columns`."""
 
@@ -201,9 +199,24 @@ def _format(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
-def rows(table: KernelTable) -> Iterator[Row]:
-    """Every row of the table with the times that it has."""
-    for item in table["rows"]:
+LATER = frozenset(
+    """adamw_many attention_backward average_pool average_pool_backward batch_norm_activation causal_conv1d
+    causal_conv1d_backward embedding_bag embedding_bag_backward gated_linear_attention group_norm_silu grouped_gemm
+    grouped_gemm_backward layer_norm_quantise linear_cross_entropy linear_cross_entropy_with_gradient max_pool
+    max_pool_backward paged_decode rms_norm_quantise scaled_gemm segment_reduce segment_reduce_backward selective_scan
+    selective_scan_backward top_k_top_p_sample weight_only_gemm""".split()
+)
+"""Operations of the second set, which were measured after the rates were fitted and are in none of them yet."""
+
+
+def fitted_rows(table: KernelTable) -> list[TableRow]:
+    """Those that the rates are fitted on."""
+    return [item for item in table["rows"] if item["operation"] not in LATER]
+
+
+def rows(table: KernelTable, fitted: bool = False) -> Iterator[Row]:
+    """Every row of the table with the times that it has. fitted: those that the rates are fitted on."""
+    for item in fitted_rows(table) if fitted else table["rows"]:
         dtype, _, rest = item["case"].partition(" ")
         sizes = {k: _value(v) for k, v in re.findall(r"(\w+)=(\([^)]*\)|\S*)", rest)}
         times = {name: median_us for name, c in item["candidates"].items() if (median_us := c.get("median_us"))}

@@ -260,10 +260,10 @@ def compile_call(facts: RegionFacts, mode: str) -> str:
 
 
 def _to_be_written(what: str, untried: Sequence[str]) -> str:
-    """The note of a kernel that nobody measured. untried: this project's own for the region, which no GPU has run."""
+    """The note of a kernel to be written. untried: this project's own for the region whose time is not predicted yet."""
     if not untried:
         return f"{what}, to be written"
-    return f"{what}: this project has {', '.join(untried)}, not measured yet; a validation runs it"
+    return f"{what}: this project has {', '.join(untried)}, whose time is not predicted yet; a validation runs it"
 
 
 def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:

@@ -214,7 +214,7 @@ def _bytes_written_with(cost: Cost, part: frozenset[str] | None) -> int:
 def is_measured(candidate: str, trained: bool = False) -> bool:
     """Whether the tables that are shipped have this project's own kernel, over any axis; trained: its backward too.
 
-    One that no GPU has measured is tried by a validation like the others, and not advised: its time would be a guess.
+    One that no rate was fitted on is tried by a validation like the others, and not advised: its time would be a guess.
     """
     if trained and not is_measured(ONE_PASS.get(candidate, candidate + OWN_BACKWARD)):
         return False

@@ -155,7 +155,8 @@ class TableCandidate(TypedDict, total=False):
 
 
 class TableRow(TypedDict):
-    """One operation at one size, ours and others. case: its dtype, then its sizes. region: that it is."""
+    """One operation at one size, ours and others. case: its dtype, then its sizes. region: that it is. run: its
+    run's day and time."""
 
     operation: str
     case: str
@@ -163,6 +164,7 @@ class TableRow(TypedDict):
     bytes: int
     flops: int
     candidates: dict[str, TableCandidate]
+    run: NotRequired[str]
 
 
 class KernelTable(TypedDict):

@@ -2,13 +2,13 @@
 
 python benchmarks/traces/applied.py [MODEL ...] [--seconds 450] [--out FOLDER]
 
-Without names: what was not run so far, of which tests/records/applied-predicted-h200.json has predictions, then what
-predictions were mended by in the run before (RUN). A child times a model's eager step, records it with the profiler in
-three ways (so that what the profiler costs the host is known) and keeps the one with shapes; that trace is advised on
-as an uploaded one; what is followed together of the options for the whole step is then applied in a child of its own,
-timed without a profiler, and recorded once more. Models compile beside one another, on the GPUs that are visible; while
-one is timed or recorded, the others are stopped. The folder has applied.json and traces.zip, both written anew after
-each model.
+Without names: the models of which tests/records/applied-predicted-h200.json has predictions from before their run,
+then those by which predictions were mended before them (RUN). A child times a model's eager step, records it with the
+profiler in three ways (so that what the profiler costs the host is known) and keeps the one with shapes; that trace
+is advised on as an uploaded one; what is followed together of the options for the whole step is then applied in a
+child of its own, timed without a profiler, and recorded once more. Models compile beside one another, on the GPUs
+that are visible; while one is timed or recorded, the others are stopped. The folder has applied.json and traces.zip,
+both written anew after each model.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def applied(record: Json) -> Iterator[str]:
             f"{m['predicted_us']['high'] / 1e3:.2f})",
             f"{after / 1e3:.2f}" if after else "not run", f"{off:+.0%}" if off is not None else "–",
             f"{again['mid'] / 1e3:.2f} ({again['mid'] / after - 1:+.0%})" if again and after else "–",
-            m["found_in"] + (f", load {m['host']['load']:.0f} of {m['host']['processors']}" if "host" in m else ""),
+            m["found_in"] + _where_found(m),
         ])  # fmt: skip
     yield from table(
         ["model", "", "recorded, ms", "eager, ms", "followed", "predicted, ms", "found, ms", "off by", "mended",
@@ -158,23 +158,44 @@ def applied(record: Json) -> Iterator[str]:
         known = [off for m in record["models"] if m["group"] == group and (off := off_by(m)) is not None]
         yield f"- {group}: {sum(abs(off) <= WITHIN for off in known)} of {len(known)} within {WITHIN:.0%}"
     yield ""
-    yield from not_yet_run(load("applied-predicted"))
+    yield from from_programs(load("applied-predicted"), record["models"])
     yield from profiled(record)
 
 
-def not_yet_run(record: Json) -> Iterator[str]:
-    """What was predicted before anybody measured it."""
+def _where_found(model: Json) -> str:
+    """The run's day, where it is another than the record's, and how busy its host was."""
+    told = f" of {model['date']}" if "date" in model else ""
+    return told + (f", load {model['host']['load']:.0f} of {model['host']['processors']}" if "host" in model else "")
+
+
+def from_programs(record: Json, found: Sequence[Json]) -> Iterator[str]:
+    """What was predicted of models from their programs alone before anybody measured them, and what was found then.
+
+    The same options are followed in both where the row has a figure for them; else its trace was advised otherwise.
+    """
     yield (
-        f"Predicted on {record['date']} from the program alone (`python -m benchmarks.traces.predicted`), and not "
-        "measured: these models no run had when this was written.\n"
+        f"Of the last run's models, predicted on {record['date']} from the program alone, before any of them was run "
+        "(`python -m benchmarks.traces.predicted`):\n"
     )
     rows = []
     for m in record["models"]:
+        ran = next((f for f in found if f["model"] == m["model"]), None)
         after = m["predicted_us"]
         ends = f"({after['low'] / 1e3:.2f} to {after['high'] / 1e3:.2f})"
-        rows.append([m["model"], f"{m['eager_us'] / 1e3:.2f}", ", ".join(m["followed"]),
-                     f"{after['mid'] / 1e3:.2f} {ends}"])  # fmt: skip
-    yield from table(["model", "eager, predicted, ms", "to follow", "then, predicted, ms"], rows)
+        row = [m["model"], f"{m['eager_us'] / 1e3:.2f}", ", ".join(m["followed"]), f"{after['mid'] / 1e3:.2f} {ends}"]
+        if ran is None:
+            rows.append([*row, "–", "not run"])
+            continue
+        same = set(ran["followed"]) == set(m["followed"])
+        then = (
+            f"{ran['found_us'] / 1e3:.2f} ({after['mid'] / ran['found_us'] - 1:+.0%})" if same else "followed otherwise"
+        )
+        eager = f"{ran['eager_us'] / 1e3:.2f} ({m['eager_us'] / ran['eager_us'] - 1:+.0%})"
+        rows.append([*row, eager, then])
+    yield from table(
+        ["model", "eager, predicted, ms", "to follow", "then, predicted, ms", "eager, found, ms", "then, found, ms"],
+        rows,
+    )
 
 
 def profiled(record: Json) -> Iterator[str]:

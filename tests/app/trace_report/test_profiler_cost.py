@@ -45,7 +45,7 @@ def test_the_range_holds_the_steps_that_the_host_paces() -> None:
             assert step is not None
             ends.append(step.parts["wall_us"])
         assert ends[1] * 0.9 <= model["eager_us"] <= ends[0] * 1.05, model["model"]
-    assert paced == 8  # as SLOWS says
+    assert paced == 9  # eight, as SLOWS says, and one that was measured later
 
 
 def test_a_recording_with_modules_has_a_range_of_its_own_which_its_header_tells() -> None:
