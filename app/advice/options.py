@@ -260,7 +260,8 @@ def compile_call(facts: RegionFacts, mode: str) -> str:
 
 
 def _to_be_written(what: str, untried: Sequence[str]) -> str:
-    """The note of a kernel to be written. untried: this project's own for the region whose time is not predicted yet."""
+    """The note of a kernel to be written. untried: this project's own for the region, whose time no rate
+    predicts yet."""
     if not untried:
         return f"{what}, to be written"
     return f"{what}: this project has {', '.join(untried)}, whose time is not predicted yet; a validation runs it"

@@ -33,24 +33,24 @@ def gather(folder: Path, day: str) -> dict[str, Any]:
     regions: list[dict[str, Any]] = []
     shared: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        mine = {k: found[k] for k in SHARED}
+        told = json.loads(path.read_text(encoding="utf-8"))
+        mine = {k: told[k] for k in SHARED}
         if shared and mine != shared:
             raise ValueError(f"{path.name} is of {mine}, the others of {shared}")
         shared = mine
-        kept = {"name": path.stem, **{k: v for k, v in found.items() if k not in (*mine, "done")}}
+        kept = {"name": path.stem, **{k: v for k, v in told.items() if k not in (*mine, "done")}}
         regions.append(dict(json.loads(json.dumps(kept), parse_float=lambda text: float(f"{float(text):.4g}"))))
     return {"date": day, **shared, "regions": regions}
 
 
 def time_of(region: Region, way: str) -> float | None:
     """µs of a way that ran and was right; None of one that did not, or was not."""
-    found = region.get(way)
-    if not isinstance(found, dict) or "time_us" not in found:
+    told = region.get(way)
+    if not isinstance(told, dict) or "time_us" not in told:
         return None
     eager = region.get("eager") or {}
     least = max(eager.get("error", 0.0), 1e-7)
-    return float(found["time_us"]) if way == "eager" or found["error"] <= RIGHT * least + 1e-3 else None
+    return float(told["time_us"]) if way == "eager" or told["error"] <= RIGHT * least + 1e-3 else None
 
 
 def ratio(region: Region, way: str, over: str) -> float | None:
@@ -70,8 +70,8 @@ def _said(value: float | None, digits: str) -> str:
 def measured(record: Mapping[str, Any]) -> str:
     """The part between the marks."""
     regions: Sequence[Region] = record["regions"]
-    beside = [r for r in (ratio(r, "helion", "triton") for r in regions) if r is not None]
-    ahead = [r for r in (ratio(r, "helion", "max_autotune") for r in regions) if r is not None]
+    ours = [r for r in (ratio(r, "helion", "triton") for r in regions) if r is not None]
+    tuned = [r for r in (ratio(r, "helion", "max_autotune") for r in regions) if r is not None]
     short = [r for r in regions if is_short(r["helion_lines"], r["triton_lines"])]
     lines = [
         f"Run {record['date']} on an {record['device']}, torch {record['torch']}, Triton "
@@ -90,9 +90,9 @@ def measured(record: Mapping[str, Any]) -> str:
             for r in regions
         ),
         "",
-        f"Of {len(regions)} regions, Helion ran and was right on {len(beside)}: geometric mean {_geomean(beside)} of "
-        f"generated Triton's time, {_geomean(ahead)} of max-autotune's; within {TIE:.0%} of Triton's or faster on "
-        f"{sum(r <= 1 + TIE for r in beside)}. Its source has at most {SHARE_OF_LINES:.0%} of Triton's lines in "
+        f"Of {len(regions)} regions, Helion ran and was right on {len(ours)}: geometric mean {_geomean(ours)} of "
+        f"generated Triton's time, {_geomean(tuned)} of max-autotune's; within {TIE:.0%} of Triton's or faster on "
+        f"{sum(r <= 1 + TIE for r in ours)}. Its source has at most {SHARE_OF_LINES:.0%} of Triton's lines in "
         f"{len(short)}.",
     ]
     missing = [(r["name"], why) for r in regions if time_of(r, "helion") is None and (why := _why(r))]
@@ -101,12 +101,11 @@ def measured(record: Mapping[str, Any]) -> str:
 
 
 def _why(region: Region) -> str:
-    found = region.get("helion")
-    if isinstance(found, dict) and "time_us" in found:
-        return (
-            f"its result is off by {found['error']:.1e}, eager's by {(region.get('eager') or {}).get('error', 0):.1e}"
-        )
-    said = found.get("failed") if isinstance(found, dict) else region.get("failed", "not run")
+    told = region.get("helion")
+    if isinstance(told, dict) and "time_us" in told:
+        eager = (region.get("eager") or {}).get("error", 0.0)
+        return f"its result is off by {told['error']:.1e}, eager's by {eager:.1e}"
+    said = told.get("failed") if isinstance(told, dict) else region.get("failed", "not run")
     return " ".join(str(said).split()).replace("|", "/")[:160]
 
 

@@ -168,8 +168,8 @@ def _where_found(model: Json) -> str:
     return told + (f", load {model['host']['load']:.0f} of {model['host']['processors']}" if "host" in model else "")
 
 
-def from_programs(record: Json, found: Sequence[Json]) -> Iterator[str]:
-    """What was predicted of models from their programs alone before anybody measured them, and what was found then.
+def from_programs(record: Json, measured: Sequence[Json]) -> Iterator[str]:
+    """What was predicted of models from their programs alone, before a run, and what the run measured.
 
     The same options are followed in both where the row has a figure for them; else its trace was advised otherwise.
     """
@@ -179,7 +179,7 @@ def from_programs(record: Json, found: Sequence[Json]) -> Iterator[str]:
     )
     rows = []
     for m in record["models"]:
-        ran = next((f for f in found if f["model"] == m["model"]), None)
+        ran = next((f for f in measured if f["model"] == m["model"]), None)
         after = m["predicted_us"]
         ends = f"({after['low'] / 1e3:.2f} to {after['high'] / 1e3:.2f})"
         row = [m["model"], f"{m['eager_us'] / 1e3:.2f}", ", ".join(m["followed"]), f"{after['mid'] / 1e3:.2f} {ends}"]

@@ -542,14 +542,14 @@ def build_of(v: Variant, dtype: str = "bf16") -> Build:
     return Build(v, signature, ("height", "padded", "width", *strides), refused)
 
 
-_APART = (
+_OTHER_WARPS = (
     "there loads, the four products and the exponentials are different warps' work, as in the forward; here two "
     "kernels, one along the keys and one along the queries, make the scores twice"
 )
 LOSES = {
     "bf16 b=4 kv=32 s=4096 d=128 causal=True":
-        f"cuDNN takes 3.10 ms, FlexAttention 3.89, this 3.98: {_APART}.",
-    "bf16 b=16 kv=16 s=1024 d=64": f"cuDNN takes 480 us, FlexAttention 636, this 584: {_APART}.",
+        f"cuDNN takes 3.10 ms, FlexAttention 3.89, this 3.98: {_OTHER_WARPS}.",
+    "bf16 b=16 kv=16 s=1024 d=64": f"cuDNN takes 480 us, FlexAttention 636, this 584: {_OTHER_WARPS}.",
 }  # fmt: skip
 """By the run of 2026-11-27 on an H200; with a cap or a window nobody was faster."""
 
