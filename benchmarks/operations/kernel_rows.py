@@ -42,10 +42,17 @@ UNROLLED = ("linear_recurrence", "gated_linear_attention", "selective_scan_backw
 """Begins the names of operations whose reference is a loop that is not unrolled within a row's time."""
 SLOW_US = 1e5
 """A call that takes longer is timed once in a round."""
+SPENT = 75
+"""Exit status of a process whose CUDA context a candidate has spoilt: the row that says so is written, and the next is
+for another process."""
 CLOSE = 5e-2
 """Relative distance from the reference's result beyond which a candidate computes something else."""
 
 Call = Callable[..., Any]
+
+
+class SpoiltError(RuntimeError):
+    """A candidate has spoilt the CUDA context; its name and what CUDA said."""
 
 
 def compile_reference(reference: Call, mode: str | None) -> Call:
@@ -127,6 +134,8 @@ def measure(op: Operation, case: Case, wanted: set[str], rounds: int) -> dict[st
             if name == OURS and cost.bytes <= EXACT_BYTES:
                 entry["fault"] = disagreement(op, got, arguments)
             del got
+        except torch.AcceleratorError as fault:  # nothing runs in this process any more
+            raise SpoiltError(f"{name}: {fault}") from fault
         except Exception as fault:  # a library that does not take the case
             entry["reason"] = f"{type(fault).__name__}: {str(fault)[:200]}"
             continue
@@ -232,16 +241,20 @@ def main() -> int:
         op = operation(name)
         case = op.cases[number]
         began = time.monotonic()
+        spoilt = False
         try:
             if task.get("prepare"):
                 row = {"operation": name, "case": str(case), **prepare(op, case, set(task["wanted"]))}
             else:
                 row = measure(op, case, set(task["wanted"]), task["rounds"])
         except Exception as fault:  # out of memory, or ours does not run at all: part of the record
+            spoilt = isinstance(fault, (SpoiltError, torch.AcceleratorError))
             reason = f"{type(fault).__name__}: {fault}"[:300]
             row = {"operation": name, "case": str(case), "candidates": {}, "left_out": reason}
         row["seconds"] = time.monotonic() - began
         print(json.dumps(row), flush=True)
+        if spoilt:
+            return SPENT
         torch.cuda.empty_cache()
     return 0
 

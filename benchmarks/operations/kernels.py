@@ -36,6 +36,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402 (run as a file)
 import triton  # noqa: E402
 
+from benchmarks.operations.kernel_rows import SPENT  # noqa: E402 (run as a file)
 from benchmarks.operations.kernel_table import OURS  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.operations import operation, operations  # noqa: E402
@@ -62,7 +63,8 @@ def rows(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """A row for each item, in order. The child does one after another; where it dies, or a row takes longer than
-    `seconds`, that row says so and another child goes on behind it. Nothing is begun after `ends` (time.monotonic)."""
+    `seconds`, that row says so and another child goes on behind it, as behind a row that spoilt the child's CUDA context
+    (SPENT). Nothing is begun after `ends` (time.monotonic)."""
     left = list(items)
     while left and time.monotonic() < ends:
         child = subprocess.Popen(
@@ -75,6 +77,7 @@ def rows(
         noise: list[str] = []
         listener = threading.Thread(target=noise.extend, args=(child.stderr,), daemon=True)
         listener.start()
+        text = "nothing read"
         while left and time.monotonic() < ends:
             watch = threading.Timer(min(seconds, max(0.1, ends + GRACE_S - time.monotonic())), end, (child,))
             watch.start()
@@ -85,7 +88,11 @@ def rows(
             if text.startswith("{"):
                 left.pop(0)
                 yield json.loads(text)
-        died = child.poll() is not None or (left and time.monotonic() < ends)
+        if not text:  # it ends, or has closed its pipe while a child of its own lives
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=5)
+        ended = child.poll()
+        died = ended != SPENT and (ended is not None or (left and time.monotonic() < ends))
         end(child)
         child.wait()
         listener.join(timeout=5)

@@ -5,8 +5,8 @@ more than 2^31 elements. 3. With --soak N, N calls on random sizes, dtypes, form
 4. With --sanitize N, N such calls of every operation under compute-sanitizer's memcheck, without torch's allocator
 cache, so that an access beyond a tensor is one beyond an allocation.
 Each operation runs in processes of its own, since a fault poisons a process's CUDA context. Exit code 1 where
-anything disagrees. Prints a line an operation and writes check_kernels.json to $OUT (or the working folder).
-Changes no setting of the GPU.
+anything disagrees. Prints a line for each as it is done, and writes check_kernels.json to $OUT (or the working folder)
+after each. Changes no setting of the GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import random
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +212,18 @@ def show(r: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def keep(results: list[dict[str, Any]]) -> int:
+    """Write check_kernels.json; how much was wrong."""
+    wrong = sum(len(r["faults"]) for r in results)
+    record = {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
+        "date": time.strftime("%Y-%m-%d"), "calls": sum(r["calls"] for r in results), "wrong": wrong,
+        "results": results,
+    }  # fmt: skip
+    (Path(os.environ.get("OUT", ".")) / "check_kernels.json").write_text(json.dumps(record, indent=1))
+    return wrong
+
+
 def main() -> int:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -239,24 +251,19 @@ def main() -> int:
         tasks = [t for t in tasks if t[1] != "checks"]
     alone: list[Task] = [(n, "large", 0, 7) for n in names if arguments.large]
     alone += [(n, "beyond", 0, 7) for n in names if arguments.beyond and operation(n).beyond is not None]
-    results = []
+    results: list[dict[str, Any]] = []
+    wrong = 0
     for some, places in ((tasks, arguments.workers), (alone, 1)):
         while not gpus.empty():
             gpus.get()
         for i in range(places * len(visible_gpus())):
             gpus.put(visible_gpus()[i % len(visible_gpus())])
         with ThreadPoolExecutor(gpus.qsize()) as pool:
-            for r in pool.map(lambda t: start(t, arguments.seconds), some):
-                results.append(r)
-                show(r)
-    total = sum(r["calls"] for r in results)
-    wrong = sum(len(r["faults"]) for r in results)
-    print(f"{total} calls, {wrong} wrong")
-    record = {
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
-        "date": time.strftime("%Y-%m-%d"), "calls": total, "wrong": wrong, "results": results,
-    }  # fmt: skip
-    (Path(os.environ.get("OUT", ".")) / "check_kernels.json").write_text(json.dumps(record, indent=1))
+            for done in as_completed([pool.submit(start, task, arguments.seconds) for task in some]):
+                results.append(done.result())
+                show(results[-1])
+                wrong = keep(results)  # a run that is ended has what it came to
+    print(f"{sum(r['calls'] for r in results)} calls, {wrong} wrong")
     return 1 if wrong else 0
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 import torch
 
-from benchmarks.operations.kernel_rows import distance
+from benchmarks.operations.kernel_rows import SPENT, distance
 from benchmarks.operations.kernels import rows
 from kernels.operations import operation
 
@@ -45,6 +45,22 @@ def test_a_crash_and_a_hang_cost_one_row_each(tmp_path: Path) -> None:
     ]
     assert all("its process ended" in r["left_out"] for r in found[1:3])
     assert found[0]["pid"] != found[3]["pid"] == found[4]["pid"]
+
+
+def test_a_process_that_a_candidate_spoilt_costs_no_further_row(tmp_path: Path) -> None:
+    """Its row is there already; the next is measured by another process."""
+    script = tmp_path / "child.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "for name, number in json.loads(sys.argv[1])['items']:\n"
+        "    print(json.dumps({'operation': name, 'case': str(number), 'pid': os.getpid()}), flush=True)\n"
+        f"    if number == 1:\n        sys.exit({SPENT})\n"
+    )
+    items = [("softmax", n) for n in (0, 1, 2, 3)]
+    told = list(rows([sys.executable, str(script)], items, {}, 5, time.monotonic() + 60))
+    assert [r["case"] for r in told] == ["0", "1", "2", "3"]
+    assert [r["pid"] for r in told[:2]] != [r["pid"] for r in told[2:]]
+    assert told[0]["pid"] == told[1]["pid"] and told[2]["pid"] == told[3]["pid"]
 
 
 def test_what_there_is_no_time_for_is_said(tmp_path: Path) -> None:
