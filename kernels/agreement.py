@@ -92,7 +92,7 @@ def fault_of(
     """What is wrong with one output; "" where nothing is. plain: the reference's in its dtype; wanted: in float64.
 
     conditioned: relative error that these inputs may cost any implementation, on top of the rounding of the result.
-    terms: the sums of the absolute values that were added, whose rounding is allowed too.
+    terms: the sums of the absolute values that were added, whose rounding in f32 is allowed too.
     """
     if not got.dtype.is_floating_point:
         differ = int((got != wanted.to(got.dtype)).sum())
@@ -117,16 +117,18 @@ def fault_of(
     if not torch.isfinite(a).all():
         return "infinite where the exact result is not"
     size, largest = float(c.norm()), float(c.abs().max()) if c.numel() else 0.0
-    most, peak = size, largest
+    all_told = peak = 0.0
     if terms is not None and c.numel():
-        sums = terms.to(c.device, torch.float64)[~odd].nan_to_num(0.0, 0.0, 0.0)
-        most, peak = max(size, float(sums.norm())), max(largest, float(sums.max()))
-    allowed = max(factor * NORM * float((b - c).norm()), floor * most, 1e-30)
+        # They are summed in f32 at least, whatever the result is rounded to.
+        rounding = min(FLOOR[got.dtype], FLOOR[torch.float32]) * factor
+        sums = rounding * terms.to(c.device, torch.float64)[~odd].nan_to_num(0.0, 0.0, 0.0)
+        all_told, peak = float(sums.norm()), float(sums.max())
+    allowed = max(factor * NORM * float((b - c).norm()), floor * size, all_told, 1e-30)
     if float((a - c).norm()) > allowed:
         return f"error {float((a - c).norm()) / max(size, 1e-30):.2e} of {allowed / max(size, 1e-30):.2e} allowed"
     worst, bound = float((a - c).abs().max()) if c.numel() else 0.0, 0.0
     if c.numel():
-        bound = max(factor * LARGEST * float((b - c).abs().max()), LARGEST * floor * peak, 1e-30)
+        bound = max(factor * LARGEST * float((b - c).abs().max()), LARGEST * max(floor * largest, peak), 1e-30)
     return f"an element is off by {worst:.2e} of {bound:.2e} allowed" if worst > bound else ""
 
 

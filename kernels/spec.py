@@ -170,7 +170,7 @@ class Operation:
     they stand for, and raises AssertionError.
     conditioned: of the arguments, the relative error that they may cost any implementation in f32.
     terms: of the arguments, each output's sum of the absolute values that are added for it: where they cancel, what is
-    left is rounding, and it is held to a rounding of these.
+    left is rounding, and it is held to a rounding of these in f32.
     fixed: sizes that a random case may not change, because others depend on them.
     loses: case, as text -> to what it loses on the recorded GPU, why, and what was tried.
     """

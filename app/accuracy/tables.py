@@ -206,7 +206,7 @@ LATER = frozenset(
     max_pool_backward paged_decode rms_norm_quantise scaled_gemm segment_reduce segment_reduce_backward selective_scan
     selective_scan_backward top_k_top_p_sample weight_only_gemm""".split()
 )
-"""Operations of the second set, which were measured after the rates were fitted and are in none of them yet."""
+"""Operations of the second set: in none of the rates yet, which were fitted before any of them was measured."""
 
 
 def fitted_rows(table: KernelTable) -> list[TableRow]:

@@ -9,6 +9,8 @@ from kernels.measure.model import CandidateResult
 HELION, TRITON = "helion:generated", "triton:generated"
 WRITE_IT = "write it in Helion: "
 """What the note of a measurement begins with."""
+VERSION = "==1.5.0"
+"""The newest that can be imported beside torch 2.11 as well (docs/helion.md)."""
 SHARE_OF_LINES = 1 / 3
 """Of generated Triton's lines of code, up to which a source that tunes for a minute is worth naming."""
 
@@ -22,7 +24,7 @@ def predicted_note(helion_lines: int, triton_lines: int, installed: bool) -> str
     """What the generated kernel's option says of it, "" where it is not short enough. Its speed is not predicted."""
     if not is_short(helion_lines, triton_lines):
         return ""
-    get = "measure helion:generated" if installed else "pip install helion, worth installing to try"
+    get = "measure helion:generated" if installed else f"pip install helion{VERSION}, worth installing to try"
     return f"in Helion {helion_lines} lines instead of {triton_lines} ({get})"
 
 

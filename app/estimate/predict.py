@@ -212,7 +212,7 @@ def _bytes_written_with(cost: Cost, part: frozenset[str] | None) -> int:
 
 
 def is_measured(candidate: str, trained: bool = False) -> bool:
-    """Whether the tables that are shipped have this project's own kernel, over any axis; trained: its backward too.
+    """Whether a shipped rate was fitted on this project's own kernel, over any axis; trained: on its backward too.
 
     One that no rate was fitted on is tried by a validation like the others, and not advised: its time would be a guess.
     """

@@ -222,8 +222,10 @@ def time_candidates(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: 
 
 
 def describe_tuning(op: Operation) -> dict[str, Any]:
-    """What our tuner chose last, among how many, and how long that took."""
-    tuner = getattr(sys.modules[op.run.__module__], "tuner", None)
+    """What our tuner chose last, among how many, and how long that took. A gradient's is another of the same file."""
+    name = "backward_tuner" if op.name.endswith("_backward") else "tuner"
+    module = sys.modules[op.run.__module__]
+    tuner = getattr(module, name, getattr(module, "tuner", None))
     if tuner is None or not tuner.chosen:
         return {}
     key = list(tuner.chosen)[-1]

@@ -63,8 +63,8 @@ def rows(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """A row for each item, in order. The child does one after another; where it dies, or a row takes longer than
-    `seconds`, that row says so and another child goes on behind it, as behind a row that spoilt the child's CUDA context
-    (SPENT). Nothing is begun after `ends` (time.monotonic)."""
+    `seconds`, that row says so and another child goes on behind it, as behind a row that spoilt the child's CUDA
+    context (SPENT). Nothing is begun after `ends` (time.monotonic)."""
     left = list(items)
     while left and time.monotonic() < ends:
         child = subprocess.Popen(
@@ -232,7 +232,7 @@ def main() -> int:
     parser.add_argument("--chosen", action="store_true", help="print what tuning chose and what it tried")
     parser.add_argument("--demonstrations", action="store_true", help="tiles and orders of programs, good and bad")
     arguments = parser.parse_args()
-    began, run = time.monotonic(), time.strftime("%Y-%m-%d %H:%M")
+    began, run = time.monotonic(), time.strftime("%Y-%m-%d %H:%M:%S")
     limits = ceilings()
     torch.cuda.empty_cache()
     here = {

@@ -157,6 +157,11 @@ def applied(record: Json) -> Iterator[str]:
     for group in GROUPS:
         known = [off for m in record["models"] if m["group"] == group and (off := off_by(m)) is not None]
         yield f"- {group}: {sum(abs(off) <= WITHIN for off in known)} of {len(known)} within {WITHIN:.0%}"
+    days = sorted({m["date"] for m in record["models"] if "date" in m})
+    for day in days:
+        known = [off for m in record["models"] if m.get("date") == day and (off := off_by(m)) is not None]
+        near = sum(abs(off) <= WITHIN for off in known)
+        yield f"- of the new, those of the run of {day}: {near} of {len(known)} within {WITHIN:.0%}"
     yield ""
     yield from from_programs(load("applied-predicted"), record["models"])
     yield from profiled(record)

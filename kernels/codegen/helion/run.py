@@ -34,7 +34,7 @@ def build(graph: Graph) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The region's callable; raises Unsupported where there is no source, or no Helion to run it."""
     source = write(graph)
     if importlib.util.find_spec("helion") is None:
-        raise Unsupported("helion is not installed here: pip install helion")
+        raise Unsupported("helion is not installed here: pip install helion==1.5.0")
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     if importlib.util.find_spec("sklearn") is None:  # which its own default search learns with

@@ -425,7 +425,7 @@ OPERATIONS = (
             "f32 rows=1048576 columns=64 indices=2097152 bags=65536 mode=sum weights=True":
                 "torch.compile takes 539 us, this 960: in f32 it adds each index's row into the table by atomics, in "
                 "an order that is another one every time; here 2 million indices are sorted first, so that the result "
-                "is the same every time. Tried: the rows read once for both gradients, and twice (960, 927).",
+                "is the same every time.",
         },
         inputs=backward_inputs, cost=_backward_cost, forms=FORMS,
         checks=(

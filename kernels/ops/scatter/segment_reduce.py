@@ -495,8 +495,8 @@ def segment_reduce_backward(
         if t.dtype != values.dtype or t.shape != (len(offsets) - 1, values.shape[1]):
             raise ValueError(f"{label} is {t.dtype}{[*t.shape]} for values of {values.dtype}{[*values.shape]}")
     dx = torch.empty(values.shape, dtype=values.dtype, device=values.device)
-    if not dx.numel():
-        return dx
+    if not dx.numel() or not len(y):
+        return dx.zero_()
     sizes = (len(values), values.shape[1])
     arguments = (dy.contiguous(), values, y.contiguous(), offsets.contiguous(), dx)
     key = (*values.shape, len(y), values.dtype, offsets.dtype, mode, values.stride(0))

@@ -12,12 +12,13 @@ from app.accuracy.fit import calls, fit, left_over, refit, touched_by
 from app.accuracy.question import Question
 from app.accuracy.samples import BOUND, Call, Samples, Timed, at_least, lower_text, program_of, repeated_program
 from app.accuracy.split import TEST, half
-from app.accuracy.tables import Row, rows
+from app.accuracy.tables import LATER, Row, fitted_rows, rows
 from app.archive import record_store
 from app.archive.program_fingerprint import fingerprint
 from app.cli import accuracy as accuracy_cli
 from app.estimate import predict as estimate
-from app.estimate.rates import SHIPPED, WITHOUT_ATLAS, Rates, interpolate, load_shipped, rates_from_json, rates_to_json
+from app.estimate.rates import FITTED, SHIPPED, WITHOUT_ATLAS, Rates, interpolate, load_shipped, rates_from_json, rates_to_json
+from kernels.operations import operations
 from tests.app.advice.cases import H200, chain, region
 
 TABLE = json.loads(accuracy_cli.KERNELS.read_text())
@@ -48,6 +49,16 @@ def test_the_shipped_rates_are_the_commands_output(everything: tuple[list[Questi
     asked, found = everything
     text = fitting.text_of(fitting.rates_json(asked, TABLE, found))
     assert text == SHIPPED.read_text(), "run `tritonworthy accuracy fit` and commit what it writes"
+
+
+def test_no_rate_is_fitted_on_the_second_set_and_all_of_it_are_operations() -> None:
+    """What is left out by name has to be there under that name."""
+    assert {o.name for o in operations()} >= LATER
+    fitted = {row["operation"] for row in fitted_rows(TABLE)}
+    assert fitted and not fitted & LATER
+    assert {row["operation"] for row in TABLE["rows"]} - fitted <= LATER
+    known = {**FITTED.rows, **FITTED.flops}
+    assert not any(f"triton:{name}" in known for name in LATER)
 
 
 def test_a_planted_rate_is_found_again() -> None:

@@ -40,7 +40,7 @@ def test_where_it_is_not_installed_it_is_worth_installing_to_try() -> None:
 def test_the_generated_kernels_option_says_so() -> None:
     body = advise_region("x: bf16[8192, 4096]\nb: bf16[4096]\nm: bf16[8192, 4096]\nreturn gelu(x + b) * m\n")
     (option,) = (a for a in body["advice"]["alternatives"] if a["candidate"] == TRITON)
-    assert "in Helion" in option["note"] and "pip install helion" in option["note"]
+    assert "in Helion" in option["note"] and "pip install helion==1.5.0" in option["note"]
 
 
 def test_a_product_whose_factor_is_computed_is_advised_without_it() -> None:

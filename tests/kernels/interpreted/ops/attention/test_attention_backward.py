@@ -100,6 +100,17 @@ def test_one_key_leaves_no_gradient_of_query_and_key_but_roundings() -> None:
     assert disagreement(BACKWARD, (dq + 100 * off, dk, dv), arguments).startswith("output 0: error")
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_one_key_of_seventy_that_is_left_out_shows_in_every_dtype(dtype: str) -> None:
+    """What is allowed for cancellation hides no fault in types of few digits."""
+    arguments = inputs(case(dtype, b=1, kv=1, s=70, t=70, d=64), Maker())
+    do, q, k, v, *rest = arguments
+    without = BACKWARD.reference(do, q, k[:, :, :-1], v[:, :, :-1], *rest)
+    whole = BACKWARD.reference(*arguments)
+    assert disagreement(BACKWARD, whole, arguments) == ""
+    assert disagreement(BACKWARD, (without[0], *whole[1:]), arguments).startswith("output 0: ")
+
+
 def test_an_upstream_gradient_in_any_strides_is_taken() -> None:
     do, *rest = inputs(case("f32", b=2, kv=1, h=2, s=20, d=16), Maker())
     across = do.transpose(2, 3).contiguous().transpose(2, 3)

@@ -98,6 +98,13 @@ def test_indices_that_are_not_in_the_table_add_nothing() -> None:
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_rows_of_no_segment_at_all_have_no_gradient(mode: str) -> None:
+    """One offset is no segment: nothing behind it may be read."""
+    x, none = torch.ones(300, 5), torch.empty(0, 5)
+    assert not segment_reduce_backward(none, x, none, torch.tensor([7]), mode).any()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("ends", [(3, 5, 10), (37, 37, 80), (0, 4, 90), (6, 6, 6)])
 def test_rows_outside_of_all_segments_are_left_out(mode: str, ends: tuple[int, ...]) -> None:
     x, offsets = torch.randn(90, 5, generator=torch.Generator().manual_seed(5)).requires_grad_(), torch.tensor(ends)
