@@ -17,7 +17,16 @@ from app.archive import record_store
 from app.archive.program_fingerprint import fingerprint
 from app.cli import accuracy as accuracy_cli
 from app.estimate import predict as estimate
-from app.estimate.rates import FITTED, SHIPPED, WITHOUT_ATLAS, Rates, interpolate, load_shipped, rates_from_json, rates_to_json
+from app.estimate.rates import (
+    FITTED,
+    SHIPPED,
+    WITHOUT_ATLAS,
+    Rates,
+    interpolate,
+    load_shipped,
+    rates_from_json,
+    rates_to_json,
+)
 from kernels.operations import operations
 from tests.app.advice.cases import H200, chain, region
 
