@@ -33,8 +33,9 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
     """
     mine = outputs_of(got)
     plain = outputs_of(operation.reference(*arguments))
-    wanted = outputs_of(operation.reference(*exact(_at_home(arguments))))
-    terms = operation.terms(*exact(_at_home(arguments))) if operation.terms is not None else (None,) * len(plain)
+    precise = exact(_at_home(arguments))
+    wanted = outputs_of(operation.reference(*precise))
+    terms = operation.terms(*precise) if operation.terms is not None else (None,) * len(plain)
     if len(mine) != len(plain):
         return f"{len(mine)} outputs, not {len(plain)}"
     for i, (a, b, there, added) in enumerate(zip(mine, plain, wanted, terms, strict=True)):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.accuracy.totals import geomean
 from app.advice.in_helion import SHARE_OF_LINES, is_short
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,13 +45,18 @@ def gather(folder: Path, day: str) -> dict[str, Any]:
     return {"date": day, **shared, "regions": regions}
 
 
+def _told(region: Region, way: str) -> Mapping[str, Any]:
+    """What the run says of a way; nothing of one that it did not come to."""
+    told: Mapping[str, Any] = region.get(way) or {}
+    return told
+
+
 def time_of(region: Region, way: str) -> float | None:
     """µs of a way that ran and was right; None of one that did not, or was not."""
-    told = region.get(way)
-    if not isinstance(told, dict) or "time_us" not in told:
+    told = _told(region, way)
+    if "time_us" not in told:
         return None
-    eager = region.get("eager") or {}
-    allowed = RIGHT * max(eager.get("error", 0.0), LEAST_ERROR)
+    allowed = RIGHT * max(_told(region, "eager").get("error", 0.0), LEAST_ERROR)
     return float(told["time_us"]) if way == "eager" or told["error"] <= allowed else None
 
 
@@ -62,7 +67,7 @@ def ratio(region: Region, way: str, over: str) -> float | None:
 
 
 def _geomean(values: Sequence[float]) -> str:
-    return f"{math.exp(sum(map(math.log, values)) / len(values)):.2f}" if values else "–"
+    return f"{geomean(values):.2f}" if values else "–"
 
 
 def _said(value: float | None, digits: str) -> str:
@@ -86,7 +91,7 @@ def measured(record: Mapping[str, Any]) -> str:
         "|-|-|-|-|-|-|-|-|-|",
         *(
             f"| {r['name']} | {r['helion_lines']} / {r['triton_lines']} "
-            f"| {_said((r.get('helion') or {}).get('first_s') if isinstance(r.get('helion'), dict) else None, '.0f')} "
+            f"| {_said(_told(r, 'helion').get('first_s'), '.0f')} "
             f"| {' | '.join(_said(time_of(r, way), '.4g') for way in WAYS)} "
             f"| {_said(ratio(r, 'helion', 'triton'), '.2f')} | {_said(ratio(r, 'helion', 'max_autotune'), '.2f')} |"
             for r in regions
@@ -103,11 +108,11 @@ def measured(record: Mapping[str, Any]) -> str:
 
 
 def _why(region: Region) -> str:
-    told = region.get("helion")
-    if isinstance(told, dict) and "time_us" in told:
-        eager = (region.get("eager") or {}).get("error", 0.0)
+    told = _told(region, "helion")
+    if "time_us" in told:
+        eager = _told(region, "eager").get("error", 0.0)
         return f"its result is off by {told['error']:.1e}, eager's by {eager:.1e}"
-    said = told.get("failed") if isinstance(told, dict) else region.get("failed", "not run")
+    said = told.get("failed") or region.get("failed", "not run")
     return " ".join(str(said).split()).replace("|", "/")[:160]
 
 

@@ -155,16 +155,19 @@ def applied(record: Json) -> Iterator[str]:
          "found in"], rows,
     )  # fmt: skip
     for group in GROUPS:
-        known = [off for m in record["models"] if m["group"] == group and (off := off_by(m)) is not None]
-        yield f"- {group}: {sum(abs(off) <= WITHIN for off in known)} of {len(known)} within {WITHIN:.0%}"
-    days = sorted({m["date"] for m in record["models"] if "date" in m})
-    for day in days:
-        known = [off for m in record["models"] if m.get("date") == day and (off := off_by(m)) is not None]
-        near = sum(abs(off) <= WITHIN for off in known)
-        yield f"- of the new, those of the run of {day}: {near} of {len(known)} within {WITHIN:.0%}"
+        yield f"- {group}: {_within([m for m in record['models'] if m['group'] == group])}"
+    for day in sorted({m["date"] for m in record["models"] if "date" in m}):
+        ran = _within([m for m in record["models"] if m.get("date") == day])
+        yield f"- of the new, those of the run of {day}: {ran}"
     yield ""
     yield from from_programs(load("applied-predicted"), record["models"])
     yield from profiled(record)
+
+
+def _within(models: Sequence[Json]) -> str:
+    """Of those that were run, how many were predicted near enough."""
+    known = [off for m in models if (off := off_by(m)) is not None]
+    return f"{sum(abs(off) <= WITHIN for off in known)} of {len(known)} within {WITHIN:.0%}"
 
 
 def _where_found(model: Json) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import torch
 
 from kernels.agreement import CODES, FLOOR, fault_in_steps, unchanged
 from kernels.measure.candidate.reference import reference
+from kernels.tuning import Variant
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
@@ -74,3 +76,9 @@ def generated(region: Region) -> Callable[..., Sequence[torch.Tensor]]:
     from kernels.codegen.generated import generate
 
     return generate(lower(region)).module
+
+
+def far(variant: Variant) -> Variant:
+    """It, as if offsets did not fit in 32 bits."""
+    constants = tuple((name, True if name == "FAR" else value) for name, value in variant.constants)
+    return dataclasses.replace(variant, constants=constants)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.ops.pool.pool import Window, average_pool, launch, max_pool, max_pool_with_places, space
-from kernels.tuning import Variant
+from tests.kernels.interpreted.checking import far
 
 WINDOWS = (
     Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 2), (1, 3), (1, 0), ceil=True),
@@ -41,12 +40,6 @@ def test_results_are_torch_s(window: Window, last: bool) -> None:
     assert torch.equal(row * x.shape[3] + column, wanted)
     mean = F.avg_pool2d(x, window.size, window.strides, window.padding, window.ceil, window.counted)
     torch.testing.assert_close(average_pool(x, window), mean)
-
-
-def far(variant: Variant) -> Variant:
-    """It, as if offsets did not fit in 32 bits."""
-    constants = tuple((name, True if name == "FAR" else value) for name, value in variant.constants)
-    return dataclasses.replace(variant, constants=constants)
 
 
 @pytest.mark.parametrize("window", [Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 3), (1, 1), (1, 1))])

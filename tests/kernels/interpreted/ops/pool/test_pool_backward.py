@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +15,7 @@ from kernels.ops.pool.pool_backward import (
     pool_visits,
     space,
 )
-from kernels.tuning import Variant
+from tests.kernels.interpreted.checking import far
 
 WINDOWS = (
     Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 2), (1, 3), (1, 0), ceil=True),
@@ -54,12 +52,6 @@ def test_a_dilated_window_gives_to_its_own_positions(size: tuple[int, int]) -> N
     _, places = max_pool_with_places(x.detach(), window)
     wanted = torch.autograd.grad(y, x, dy)[0]
     torch.testing.assert_close(max_pool_backward(dy, places, x.shape, window), wanted)
-
-
-def far(variant: Variant) -> Variant:
-    """It, as if offsets did not fit in 32 bits."""
-    constants = tuple((name, True if name == "FAR" else value) for name, value in variant.constants)
-    return dataclasses.replace(variant, constants=constants)
 
 
 @pytest.mark.parametrize("window", [Window((2, 2)), Window((3, 3), (2, 2), (1, 1)), Window((3, 3), (1, 1), (1, 1))])
