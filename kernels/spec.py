@@ -164,6 +164,8 @@ class Operation:
     inputs: a Case and a Maker -> those arguments. cost: the least a Case needs.
     checks: small and odd cases, for the interpreter and the GPU. cases: those that are timed. beyond: a case with more
     than 2^31 elements in one tensor, whose first and last entries along the first axis do not depend on the others.
+    deciding: of its arguments and a slice of the outputs' first axis, the arguments that give those entries alone;
+    None where every tensor as long as the first argument is cut.
     builds: what is compiled for the targets. forms: which of Maker's it is tried on. wrong_interpreted: dtypes that
     Triton's interpreter computes wrongly here (bf16 in tl.dot).
     indices: positions of integer outputs that ties may change; `agree(outputs, arguments)` then holds them to what
@@ -183,6 +185,7 @@ class Operation:
     checks: tuple[Case, ...]
     cases: tuple[Case, ...]
     beyond: Case | None = None
+    deciding: Callable[[Sequence[Any], slice], tuple[Any, ...]] | None = None
     builds: tuple[Build, ...] = ()
     forms: tuple[str, ...] = ("plain", "strided", "misaligned")
     wrong_interpreted: tuple[str, ...] = ()

@@ -52,7 +52,11 @@ def rounded_mean(arguments: Sequence[Any]) -> float:
 
     Eager's own is that times its luck: of 22 rows with a mean of 1000 deviations it was 1.4e-5, ours 3.6e-5 (H200).
     """
-    x = arguments[0]
+    return rounded_mean_of(arguments[0])
+
+
+def rounded_mean_of(x: torch.Tensor) -> float:
+    """rounded_mean, over the last dimension."""
     if x.dtype != torch.float32 or not x.numel():
         return 0.0
     rows = x.double().nan_to_num(0.0, 0.0, 0.0)

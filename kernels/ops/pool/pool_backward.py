@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ import triton.language as tl
 
 from kernels.ops.norm.group_norm_silu import is_channels_last
 from kernels.ops.pool.pool import (
+    BEYOND,
     CASES,
     CHECKS,
     DILATED,
@@ -272,6 +274,13 @@ def average_backward_inputs(c: Case, make: Maker) -> tuple[object, ...]:
     return _gradient(c, make), c["shape"], window_of(c)
 
 
+def deciding(arguments: Sequence[Any], part: slice) -> tuple[Any, ...]:
+    """The arguments that give these images' gradients."""
+    *tensors, shape, window = arguments
+    images = [t[part].clone(memory_format=torch.preserve_format) for t in tensors]
+    return *images, (len(images[0]), *shape[1:]), window
+
+
 def _build(largest: bool, window: Window, inner: int, choice: int) -> Build:
     sizes = (112, 112, window.of(112, 0), window.of(112, 1), inner)
     chosen = space(window, 64, sizes, 2, (("MAX", largest), ("COUNTED", True)))[choice]
@@ -281,12 +290,14 @@ def _build(largest: bool, window: Window, inner: int, choice: int) -> Build:
 OPERATIONS = (
     Operation(
         name="max_pool_backward", run=max_pool_backward, reference=reference_max_backward, inputs=max_backward_inputs,
-        cost=lambda c: cost(c, 1), checks=(DILATED, *CHECKS), cases=CASES, forms=FORMS,
+        beyond=BEYOND, deciding=deciding, cost=lambda c: cost(c, 1),
+        checks=(DILATED, *CHECKS), cases=CASES, forms=FORMS,
         builds=(_build(True, THREE, 1, 1), _build(True, THREE, 64, 2), _build(True, WIDE, 64, 0)),
     ),
     Operation(
         name="average_pool_backward", run=average_pool_backward, reference=reference_average_backward,
-        inputs=average_backward_inputs, cost=cost, checks=(*UNCOUNTED, *CHECKS), cases=CASES, forms=FORMS,
+        inputs=average_backward_inputs, cost=cost, beyond=BEYOND, deciding=deciding,
+        checks=(*UNCOUNTED, *CHECKS), cases=CASES, forms=FORMS,
         builds=(_build(False, THREE, 1, 1), _build(False, THREE, 64, 2), _build(False, WIDE, 64, 0)),
     ),
 )  # fmt: skip

@@ -13,6 +13,9 @@ weights comes with the table's, up to 256 columns: in the order of the rows, eac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 import triton
@@ -380,6 +383,25 @@ def _backward_cost(c: Case) -> Cost:
     return Cost(bytes=rows * c["columns"] * c.itemsize + c["indices"] * 8)
 
 
+def deciding(arguments: Sequence[Any], part: slice) -> tuple[Any, ...]:
+    """The arguments that give these bags: of the table the rows that they read."""
+    table, indices, offsets, weights, mode = arguments
+    own = offsets[part.start : part.stop + 1]
+    inside = slice(int(own[0]), int(own[-1]))
+    rows = table[indices[inside].long()]
+    kept = None if weights is None else weights[inside]
+    return rows, torch.arange(len(rows), device=rows.device, dtype=indices.dtype), own - own[0], kept, mode
+
+
+def backward_deciding(arguments: Sequence[Any], part: slice) -> tuple[Any, ...]:
+    """The arguments that give these rows' gradients, of sums: of the indices those that name them."""
+    dy, table, indices, offsets, weights, places, mode = arguments
+    named = (indices >= part.start) & (indices < part.stop)
+    before = torch.cat((named.new_zeros(1, dtype=offsets.dtype), named.cumsum(0, dtype=offsets.dtype)))
+    kept = None if weights is None else weights[named]
+    return dy, table[part].clone(), indices[named] - part.start, before[offsets.long()], kept, places, mode
+
+
 _SIGNATURE = {
     **dict.fromkeys(("table_ptr", "scale_ptr", "y_ptr", "dy_ptr", "out_ptr"), "*bf16"), "index_ptr": "*i64",
     "offsets_ptr": "*i64", "bag_ptr": "*i64", "place_ptr": "*i32",
@@ -401,9 +423,11 @@ def _large(mode: str, skewed: bool = False) -> Case:
     return case("bf16", rows=1 << 20, columns=128, indices=1 << 20, bags=1 << 15, mode=mode, skewed=skewed)
 
 
+BEYOND = case("bf16", rows=(1 << 23) + 77, columns=256, indices=1 << 20, bags=1 << 12, mode="sum")
 OPERATIONS = (
     Operation(
         name="embedding_bag", run=embedding_bag, reference=reference, inputs=inputs, cost=_cost, forms=FORMS,
+        beyond=BEYOND, deciding=deciding,
         checks=(
             *(case(d, rows=r, columns=n, indices=i, bags=b, mode=m) for d in ("f32", "bf16") for m in MODES
               for r, n, i, b in SIZES),
@@ -428,6 +452,7 @@ OPERATIONS = (
                 "is the same every time.",
         },
         inputs=backward_inputs, cost=_backward_cost, forms=FORMS,
+        beyond=BEYOND, deciding=backward_deciding,
         checks=(
             *(case(d, rows=r, columns=n, indices=i, bags=b, mode=m) for d in ("f32", "bf16") for m in MODES
               for r, n, i, b in SIZES),

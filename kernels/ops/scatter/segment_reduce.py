@@ -16,7 +16,9 @@ embedding_bag's gradient is the same kernel, with rows that are gathered and sca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -530,6 +532,19 @@ def _backward_cost(c: Case) -> Cost:
     return Cost(bytes=(2 if c["mode"] == "max" else 1) * _cost(c).bytes)
 
 
+def deciding(arguments: Sequence[Any], part: slice) -> tuple[Any, ...]:
+    """The arguments that give these segments."""
+    values, offsets, mode = arguments
+    own = offsets[part.start : part.stop + 1]
+    return values[int(own[0]) : int(own[-1])].clone(), own - own[0], mode
+
+
+def backward_deciding(arguments: Sequence[Any], part: slice) -> tuple[Any, ...]:
+    """The arguments that give these rows' gradients, of sums: a segment cut short has another mean."""
+    dy, values, y, offsets, mode = arguments
+    return dy, values[part].clone(), y, offsets.clamp(part.start, part.stop) - part.start, mode
+
+
 INTEGERS = ("rows_ptr", "order_ptr", "offsets_ptr")
 SIGNATURE = {
     **dict.fromkeys(("v_ptr", "scale_ptr", "out_ptr", "top_ptr", "y_ptr", "dy_ptr", "x_ptr", "dx_ptr"), "*bf16"),
@@ -551,7 +566,7 @@ FORMS = ("plain", "strided", "misaligned")
 OPERATIONS = (
     Operation(
         name="segment_reduce", run=segment_reduce, reference=reference, inputs=inputs, cost=_cost, forms=FORMS,
-        beyond=None,
+        beyond=case("bf16", rows=(1 << 23) + 77, columns=256, segments=1 << 16, mode="mean"), deciding=deciding,
         checks=(
             *(case(d, rows=r, columns=n, segments=s, mode=m) for d in ("f32", "bf16") for m in MODES
               for r, n, s in ((100, 33, 7), (300, 130, 40), (5, 1, 9))),
@@ -569,6 +584,7 @@ OPERATIONS = (
     Operation(
         name="segment_reduce_backward", run=segment_reduce_backward, reference=reference_backward,
         inputs=backward_inputs, cost=_backward_cost, forms=FORMS,
+        beyond=case("bf16", rows=(1 << 23) + 77, columns=256, segments=1 << 16, mode="sum"), deciding=backward_deciding,
         checks=(
             *(case(d, rows=r, columns=n, segments=s, mode=m) for d in ("f32", "bf16") for m in MODES
               for r, n, s in ((100, 33, 7), (5, 1, 9))),
