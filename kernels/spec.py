@@ -192,7 +192,7 @@ class Operation:
     indices: tuple[int, ...] = ()
     agree: Callable[[Sequence[torch.Tensor], Sequence[Any]], None] | None = None
     conditioned: Callable[[Sequence[Any]], float] | None = None
-    terms: Callable[..., tuple[torch.Tensor, ...]] | None = None
+    terms: Callable[..., tuple[torch.Tensor | None, ...]] | None = None
     fixed: tuple[str, ...] = ()
     loses: Mapping[str, str] = field(default_factory=dict)
 

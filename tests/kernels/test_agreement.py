@@ -54,6 +54,22 @@ def test_what_the_dtype_cannot_hold_is_infinite_in_it() -> None:
     assert fault_of(at(7, 1.0), at(7, math.inf), wanted) == "other infinities"
 
 
+def test_a_result_at_the_border_of_the_dtype_may_be_infinite() -> None:
+    """65,510 rounds to the largest number of f16 or, with a rounding before, to infinity."""
+    wanted = at(7, 65510.0, WANTED * 100)
+    plain = wanted.half()
+    assert fault_of(at(7, math.inf, plain), plain, wanted) == ""
+    assert fault_of(at(7, -math.inf, plain), plain, wanted) == "infinite where the exact result is not"
+    assert fault_of(plain, at(7, math.inf, plain), wanted) == ""
+    assert fault_of(at(7, 60000.0, plain), at(7, math.inf, plain), wanted) != ""
+
+
+def test_a_reference_that_overflows_on_its_way_excuses_nothing() -> None:
+    """Where eager is infinite and the exact result is not, its error would allow any."""
+    assert fault_of(PLAIN.clone(), at(7, math.inf), WANTED) == ""
+    assert "error" in fault_of(PLAIN * 1.01, at(7, math.inf), WANTED)
+
+
 def test_what_cancels_is_held_to_a_rounding_of_what_was_added() -> None:
     """Of terms of 1 that cancel to nothing, their last digit is left; without the terms any of it is too much."""
     nothing = torch.zeros(64, dtype=torch.float64)

@@ -49,6 +49,16 @@ def reference(
     return (o, torch.logsumexp(s, -1)) if logsumexp else o
 
 
+def terms(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor, window: int | None = None,
+    cap: float | None = None, scale: float | None = None, logsumexp: bool = False,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Of each result's elements, the sum of the absolute values that are added for it; None of the log-sum-exp."""
+    added = reference(q, k, v.abs(), table, lengths, window, cap, scale)
+    assert isinstance(added, Tensor)
+    return (added, None) if logsumexp else (added,)
+
+
 @triton.jit
 def paged_kernel(
     q, k, v, table, lengths, o, lse, heads, sharing, most, window, factor, cap, q_batch, q_head, k_page, k_row, k_head,
@@ -310,7 +320,7 @@ FEW = space(torch.empty((1, 32, 128), dtype=torch.bfloat16, device="meta"), 8, 6
 OPERATIONS = (
     Operation(
         name="paged_decode", run=paged_decode, reference=reference, inputs=inputs, cost=cost,
-        beyond=case("bf16", b=128, kv=8, h=4, t=16448, d=128, page=64),
+        terms=terms, beyond=case("bf16", b=128, kv=8, h=4, t=16448, d=128, page=64),
         checks=(
             *(case(d, b=b, kv=2, h=h, t=t, d=64, page=16) for d in ("f32", "f16")
               for b, h, t in ((1, 1, 1), (2, 3, 70), (0, 1, 5))),

@@ -16,6 +16,7 @@ are written and read: as much again at C = 64 and heads of 64, twice that at 128
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -277,6 +278,15 @@ def cost(c: Case) -> Cost:
     return Cost(rows * (2 * c["dk"] + 2 * c["dv"]) * c.itemsize + 4 * rows, 4 * rows * c["dk"] * c["dv"])
 
 
+def conditioned(arguments: Sequence[Any]) -> float:
+    """Keys are decayed, then rounded to the inputs' dtype: with one sign and hardly any decay all to the same side.
+
+    The final state of 296 such steps in f16 was off by 1.1e-4, the reference's by 1.1e-5 (H200).
+    """
+    dtype = arguments[1].dtype
+    return float(torch.finfo(dtype).eps) / 2 if dtype != torch.float32 else 0.0
+
+
 POINTED = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 """As Triton's signatures name what is pointed to."""
 STRIDES = {x: tuple(f"{x}_{axis}" for axis in ("batch", "head", "row")) for x in "qkvgo"}
@@ -313,7 +323,7 @@ def build_of(v: Variant, states: bool, dtype: str) -> Build:
 OPERATIONS = (
     Operation(
         name="gated_linear_attention", run=gated_linear_attention, reference=reference, inputs=inputs, cost=cost,
-        beyond=case("bf16", b=1030, h=8, t=2048, dk=64, dv=128),
+        conditioned=conditioned, beyond=case("bf16", b=1030, h=8, t=2048, dk=64, dv=128),
         checks=(
             *(case(d, b=2, h=2, t=t, dk=dk, dv=dv) for d in ("f32", "f16")
               for t, dk, dv in ((1, 16, 16), (70, 64, 64), (65, 20, 33))),

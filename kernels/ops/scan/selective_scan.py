@@ -670,7 +670,7 @@ def builds(forward: bool) -> tuple[Build, ...]:
 OPERATIONS = (
     Operation(
         name="selective_scan", run=selective_scan, reference=reference, inputs=inputs,
-        beyond=case("bf16", b=130, c=4096, t=4160, n=4, last=True),
+        beyond=case("bf16", b=1030, c=2048, t=1040, n=4, last=True),
         cost=lambda c: cost(3 if c.get("plain") else 4, c), checks=CHECKS, cases=CASES, builds=builds(True),
         fixed=("n",), conditioned=conditioned,
     ),
