@@ -20,8 +20,9 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402 (run as a file)
 
-from benchmarks.operations.kernel_peers import RIVALS, NotHereError, peers_of  # noqa: E402
+from benchmarks.operations.kernel_peers import RIVALS, peers_of  # noqa: E402
 from benchmarks.operations.kernel_table import OURS  # noqa: E402
+from benchmarks.operations.peer_builders import NotHereError  # noqa: E402
 from kernels import tuning  # noqa: E402
 from kernels.agreement import disagreement  # noqa: E402
 from kernels.measure import stats  # noqa: E402
