@@ -148,7 +148,7 @@ def sample_products(
     tl.store(out_ptr + sample, rounded(result, out_ptr), mask=sample < count)
 
 
-TILES = ((4, 1), (8, 1), (8, 2), (16, 2), (16, 4), (32, 4))
+TILES = ((4, 1), (8, 1), (8, 2), (16, 2), (16, 4), (32, 4), (16, 1), (32, 2))
 """Rows of 128 columns, warps."""
 
 
