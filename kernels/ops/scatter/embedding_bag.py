@@ -8,12 +8,14 @@ bytes. Indices are sorted (torch.sort) and the rows of dy summed by segments of 
 Atomics would save the sort and the order; but indices of real bags repeat (a few rows get most of them), where atomics
 queue, and 16-bit tables would need a second one in f32 that is cleared, added to and converted: 12 bytes an element of
 the table more. Of a maximum a number counts where its index's place is what the forward gave. The gradient of sample
-weights comes with the table's, up to 256 columns: in the order of the rows, each of them is read once.
+weights comes with the table's, up to 256 columns, where each row of the table is read once; or before it, a row for
+each index, which leaves the sums less to do and writes in order: the tuner's choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +23,9 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
+from kernels.ops.scatter import bag_order
 from kernels.ops.scatter import segment_reduce as segments
+from kernels.ops.scatter.bag_order import Samples
 from kernels.ops.scatter.segment_reduce import FORM, INDEXES, MODES, WIDEST
 from kernels.ops.shared.pairs import rounded
 from kernels.ops.shared.rows import DTYPES
@@ -146,7 +150,7 @@ def sample_products(
     tl.store(out_ptr + sample, rounded(result, out_ptr), mask=sample < count)
 
 
-TILES = ((4, 1), (8, 1), (8, 2), (16, 2), (16, 4), (32, 4))
+TILES = ((4, 1), (8, 1), (8, 2), (16, 2), (16, 4), (32, 4), (16, 1), (32, 2))
 """Rows of 128 columns, warps."""
 
 
@@ -265,7 +269,7 @@ def embedding_bag_backward(
         raise ValueError(f"places of shape {[*shape]} are given for max, and for max alone")
     dy = dy.contiguous()
     indices, offsets = indices.contiguous(), offsets.contiguous()
-    bags = bags_of(offsets, len(indices))
+    samples = bag_order.samples_of(indices, offsets)
     ds = None
     if sample_weights is not None and asked[1]:
         ds = torch.zeros(indices.shape, dtype=sample_weights.dtype, device=dy.device)
@@ -273,65 +277,93 @@ def embedding_bag_backward(
     together = asked[0] and 0 < table.shape[1] <= WIDEST
     dw = None
     if asked[0]:
-        dw = _of_table(dy, table, indices, offsets, bags, sample_weights, places, mode, ds if together else None)
+        dw = _of_table(dy, table, samples, offsets, sample_weights, places, mode, ds if together else None)
     if sample_weights is None:
         return (dw,)
     if ds is not None and not together:
-        _of_weights(dy, table, indices, bags, ds)
+        _of_weights(Products(dy, table, indices, samples.bags, ds))
     return dw, ds
 
 
+@dataclass(frozen=True, slots=True)
+class Products:
+    """What the gradient ds of sample weights is made of, where it is not made with the table's."""
+
+    dy: torch.Tensor
+    table: torch.Tensor
+    indices: torch.Tensor
+    bags: torch.Tensor
+    ds: torch.Tensor
+
+
 def _of_table(
-    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, bags: torch.Tensor,
+    dy: torch.Tensor, table: torch.Tensor, samples: Samples, offsets: torch.Tensor,
     sample_weights: torch.Tensor | None, places: torch.Tensor | None, mode: str, ds: torch.Tensor | None,
 ) -> torch.Tensor:  # fmt: skip
     """The table's gradient; ds, where it is given, is filled with that of the sample weights."""
     dw = torch.empty(table.shape, dtype=table.dtype, device=table.device)
     if not dw.numel():
         return dw
-    keys, order = torch.sort(indices.to(torch.int32), stable=True)
-    every = torch.arange(len(table) + 1, dtype=torch.int32, device=keys.device)
-    edges = torch.searchsorted(keys, every, out_int32=True)
-    rows = bags[order]
-    scale = dy
-    if mode == "mean":
-        scale = (offsets[1:] - offsets[:-1]).float().reciprocal()[rows]
-    elif sample_weights is not None:
-        scale = sample_weights[order]
-    pick = keys if places is None else places.contiguous()
+    ordered = bag_order.by_row(samples, len(table), offsets, sample_weights, mode == "mean")
+    scale = dy if ordered.scale is None else ordered.scale
+    pick = ordered.keys if places is None else places.contiguous()
     given = {"GATHER": True, "SCALED": scale is not dy, "PICKED": places is not None, "PRODUCTS": ds is not None}
     form = tuple((name, given.get(name, False)) for name, _ in FORM)
-    gather = segments.Gather(rows, order, scale, pick, dy if ds is None else ds)
-    arguments = (dy, gather, dy if ds is None else table, edges, dw, len(indices))
-    key = (*table.shape, len(indices), len(dy), table.dtype, scale.dtype, form)
+    gather = segments.Gather(ordered.bags, ordered.order, scale, pick, dy if ds is None else ds)
+    products = None if ds is None else Products(dy, table, samples.rows, samples.bags, ds)
+    arguments = (dy, gather, dy if ds is None else table, ordered.edges, dw, len(samples.rows), products)
+    key = (*table.shape, len(samples.rows), len(dy), table.dtype, scale.dtype, form)
     variant = backward_tuner.pick(
-        key, lambda: segments.space(len(indices), table.shape[1], len(table), "sum", form), segments.launch,
-        *arguments, uncopied=arguments[:-2],
+        key, lambda: table_space(len(samples.rows), table.shape[1], len(table), form), launch_table, *arguments,
+        uncopied=(*arguments[:4], products),
     )  # fmt: skip
-    segments.launch(variant, *arguments)
+    launch_table(variant, *arguments)
     return dw
 
 
-def _of_weights(
-    dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, bags: torch.Tensor, ds: torch.Tensor
-) -> None:
+def table_space(count: int, columns: int, rows: int, form: segments.Form) -> list[Variant]:
+    """Variants of the table's gradient worth timing: with products in it, where there are some, or before it."""
+    forms = [form]
+    if dict(form)["PRODUCTS"]:
+        forms.append(tuple((name, value and name != "PRODUCTS") for name, value in form))
+    made = [v for f in forms for v in segments.space(count, columns, rows, "sum", f)]
+    return [replace(v, tuned=(*v.tuned, "PRODUCTS")) for v in made]
+
+
+def launch_table(
+    variant: Variant, dy: torch.Tensor, gather: segments.Gather, top: torch.Tensor, edges: torch.Tensor,
+    dw: torch.Tensor, count: int, products: Products | None,
+) -> None:  # fmt: skip
+    """Run one variant into dw, and fill products.ds where there are products."""
+    if products is not None and not variant["PRODUCTS"] and count:
+        launch_products(product_space(dw.shape[1])[1], products)
+    segments.launch(variant, dy, gather, top, edges, dw, count)
+
+
+def _of_weights(products: Products) -> None:
     """Fill ds [indices]."""
+    table, indices, ds = products.table, products.indices, products.ds
     if len(indices) and table.shape[1]:
-        products = (dy, table, indices, bags, ds)
-        block = min(WIDEST, max(triton.next_power_of_2(table.shape[1]), 16))
-        variants = [Variant(sample_products, (("ROWS", max(1, r * 128 // block)), ("BLOCK", block)), w)
-                    for r, w in ((8, 2), (16, 4), (32, 4))]  # fmt: skip
         key = (*table.shape, len(indices), table.dtype, indices.dtype, ds.dtype)
-        variant = weights_tuner.pick(key, variants, launch_products, *products, uncopied=products[:4])
-        launch_products(variant, *products)
+        variant = weights_tuner.pick(
+            key, lambda: product_space(table.shape[1]), launch_products, products, uncopied=(products,)
+        )
+        launch_products(variant, products)
 
 
-def launch_products(
-    variant: Variant, dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, bags: torch.Tensor, ds: torch.Tensor
-) -> None:
+def product_space(columns: int) -> list[Variant]:
+    """Variants of the products worth timing: a row whole up to 256 columns."""
+    block = min(WIDEST, max(triton.next_power_of_2(columns), 16))
+    return [Variant(sample_products, (("ROWS", max(1, r * 128 // block)), ("BLOCK", block)), w)
+            for r, w in ((8, 2), (16, 4), (32, 4))]  # fmt: skip
+
+
+def launch_products(variant: Variant, products: Products) -> None:
     """Run one variant into ds [indices]."""
+    dy, table, ds = products.dy, products.table, products.ds
     sample_products[(triton.cdiv(len(ds), variant["ROWS"]),)](
-        dy, table, indices, bags, ds, len(ds), table.shape[1], dy.stride(0), table.stride(0), **variant.meta
+        dy, table, products.indices, products.bags, ds, len(ds), table.shape[1], dy.stride(0), table.stride(0),
+        **variant.meta,
     )  # fmt: skip
 
 
@@ -404,7 +436,7 @@ def backward_deciding(arguments: Sequence[Any], part: slice) -> tuple[Any, ...]:
 
 _SIGNATURE = {
     **dict.fromkeys(("table_ptr", "scale_ptr", "y_ptr", "dy_ptr", "out_ptr"), "*bf16"), "index_ptr": "*i64",
-    "offsets_ptr": "*i64", "bag_ptr": "*i64", "place_ptr": "*i32",
+    "offsets_ptr": "*i64", "bag_ptr": "*i32", "place_ptr": "*i32",
     **dict.fromkeys(("rows", "count", "columns", "stride", "dy_stride"), "i32"),
 }  # fmt: skip
 
@@ -464,8 +496,9 @@ OPERATIONS = (
             *(_large(m) for m in MODES), _large("sum", skewed=True),
             case("f32", rows=1 << 20, columns=64, indices=1 << 21, bags=1 << 16, mode="sum", weights=True),
         ),
-        builds=(_build(Variant(sample_products, (("ROWS", 8), ("BLOCK", 128)), 2)),
+        builds=(*bag_order.builds(), _build(Variant(sample_products, (("ROWS", 8), ("BLOCK", 128)), 2)),
                 *(segments.build(segments.space(1 << 20, 128, 1 << 20, "sum", tuple((name, name in ("GATHER", given))
-                    for name, _ in FORM))[4], offsets_ptr="*i32") for given in ("GATHER", "PICKED", "PRODUCTS"))),
+                    for name, _ in FORM))[4], offsets_ptr="*i32", rows_ptr="*i32")
+                  for given in ("GATHER", "PICKED", "PRODUCTS"))),
     ),
 )  # fmt: skip

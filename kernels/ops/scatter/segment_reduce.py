@@ -329,7 +329,7 @@ def segment_spread(
         spread_rows(x_ptr, dx_ptr, g, top, begin, stop, col, columns, stride, SEGMENTS, ROWS, BLOCK, MODE)
 
 
-TILES = ((1024, 1), (2048, 1), (2048, 2), (4096, 4))
+TILES = ((1024, 1), (2048, 1), (2048, 2), (4096, 4), (4096, 2), (8192, 4))
 """Numbers of a tile, warps."""
 GATHERED = ((1024, 1), (2048, 2), (4096, 4))
 """Those of gathered rows, whose addresses need registers as well."""
