@@ -6,7 +6,8 @@ something to a product, and shows what tiles and their order are worth.
 
 Variants: tiles of every useful size; pointers or TMA; one program a tile, or as many programs as multiprocessors
 that walk over all tiles and load the next while they store the last (FLATTEN). GROUP_M: see `gemm.tile_at`.
-Few rows and few tiles: K is split over programs (SPLIT_K), whose f32 parts a second kernel adds.
+Few rows and few tiles: K is split over programs (SPLIT_K), whose f32 parts the last of them to end adds
+(JOIN), or a second kernel.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kernels.ops.matmul.gemm import (
     tma_takes,
     transposed,
 )  # fmt: skip
+from kernels.ops.shared.tickets import tickets
 from kernels.spec import Build, Case, Cost, Maker, Operation, case
 from kernels.tuning import Tuner, Variant, multiprocessors
 
@@ -65,11 +67,15 @@ def matmul_kernel(
 
 @triton.jit
 def matmul_split(
-    a, b, parts, M, N, K, a_row, a_col, b_row, b_col, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    SPLIT_K: tl.constexpr, GROUP_M: tl.constexpr, PRECISION: tl.constexpr,
+    a, b, parts, c, counters, M, N, K, a_row, a_col, b_row, b_col, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, SPLIT_K: tl.constexpr, GROUP_M: tl.constexpr, JOIN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One part of K of one tile, into parts [SPLIT_K, M, N] of f32."""
-    row, col = tile_at(tl.program_id(0), M, N, BM, BN, GROUP_M)
+    """One part of K of one tile, into parts [SPLIT_K, M, N] of f32.
+
+    JOIN: the last program of a tile adds its parts, in their order, into c. counters: of `tickets`, one a tile.
+    """
+    tile = tl.program_id(0)
+    row, col = tile_at(tile, M, N, BM, BN, GROUP_M)
     part = tl.program_id(1).to(tl.int64)
     share = tl.cdiv(tl.cdiv(K, SPLIT_K), BK) * BK
     first = part * share
@@ -80,7 +86,18 @@ def matmul_split(
     )  # fmt: skip
     rows = (row + tl.arange(0, BM)).to(tl.int64)[:, None]
     cols = (col + tl.arange(0, BN))[None, :]
-    tl.store(parts + (part * M + rows) * N + cols, acc, mask=(rows < M) & (cols < N))
+    inside = (rows < M) & (cols < N)
+    tl.store(parts + (part * M + rows) * N + cols, acc, mask=inside)
+    if JOIN:
+        tl.debug_barrier()  # the part is written before any thread of this program says so
+        before = tl.atomic_add(counters + tile, 1, sem="acq_rel", scope="gpu")
+        if before % SPLIT_K == SPLIT_K - 1:
+            tl.debug_barrier()
+            total = tl.zeros((BM, BN), tl.float32)
+            for i in tl.static_range(SPLIT_K):
+                at = parts + (tl.cast(i, tl.int64) * M + rows) * N + cols
+                total += tl.load(at, mask=inside, other=0.0, cache_modifier=".cg")
+            tl.store(c + rows * N + cols, total.to(c.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -123,7 +140,12 @@ def space(a: torch.Tensor, b: torch.Tensor, tma: bool, precision: str = "ieee") 
         variants = [tile(bm, 64, 128, 4, 3), tile(bm, 64, 64, 4, 5), tile(bm, 32, 128, 4, 4), tile(bm, 128, 64, 4, 4)]
         variants += [tile(bm, 64, 128, 4, 3, tma=True), tile(bm, 128, 64, 4, 4, tma=True)] if tma else []
         # Below a tile for every other multiprocessor of an H200 the parts of K must make up for them.
-        return variants + [_split(bm, 64, 128, parts, precision) for parts in (2, 4, 8) if n // 64 * parts <= 512]
+        variants += [_split(bm, 64, 128, parts, precision) for parts in (2, 4, 8) if n // 64 * parts <= 512]
+        joined = ((64, 128, 4), (64, 128, 8), (64, 128, 16), (128, 64, 8), (128, 64, 16), (128, 64, 32), (64, 64, 16))
+        return variants + [
+            _split(bm, bn, bk, parts, precision, join=True)
+            for bn, bk, parts in joined if n // bn * parts <= 512 and k >= 256 * parts
+        ]  # fmt: skip
     if m * n < 132 * 64 * 128:
         variants = [tile(64, 64, 64, 4, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 8, 3)]
         return variants + [_split(64, 64, 64, parts, precision) for parts in (4,) if k >= 2048]
@@ -139,9 +161,13 @@ def space(a: torch.Tensor, b: torch.Tensor, tma: bool, precision: str = "ieee") 
     return variants
 
 
-def _split(bm: int, bn: int, bk: int, parts: int, precision: str) -> Variant:
-    constants = (("BM", bm), ("BN", bn), ("BK", bk), ("SPLIT_K", parts), ("GROUP_M", 8), ("PRECISION", precision))
-    return Variant(matmul_split, constants, 4, 4, ("BM", "BN", "BK", "SPLIT_K"), shared_bytes(bm, bn, bk, 4, 2))
+def _split(bm: int, bn: int, bk: int, parts: int, precision: str, join: bool = False) -> Variant:
+    constants = (
+        ("BM", bm), ("BN", bn), ("BK", bk), ("SPLIT_K", parts), ("GROUP_M", 8), ("JOIN", join),
+        ("PRECISION", precision),
+    )  # fmt: skip
+    shared = shared_bytes(bm, bn, bk, 4, 2)
+    return Variant(matmul_split, constants, 4, 4, ("BM", "BN", "BK", "SPLIT_K", "JOIN"), shared)
 
 
 def order_of_programs(a: torch.Tensor, b: torch.Tensor) -> dict[str, Variant]:
@@ -167,7 +193,11 @@ def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
     if variant.kernel is matmul_split:
         count = variant["SPLIT_K"]
         parts = torch.empty((count, m, n), dtype=torch.float32, device=a.device)
-        matmul_split[(tiles, count)](a, b, parts, m, n, k, *strides, **variant.meta)
+        join = variant["JOIN"]
+        counters = tickets(a.device, count, tiles) if join else parts
+        matmul_split[(tiles, count)](a, b, parts, c, counters, m, n, k, *strides, **variant.meta)
+        if join:
+            return
         add_parts[(triton.cdiv(m * n, 1024),)](parts, c, m * n, SPLIT_K=count, BLOCK=1024, num_warps=4)
         return
     grid = (min(tiles, multiprocessors(a.device)),) if variant["FLATTEN"] else (tiles,)
@@ -218,6 +248,10 @@ def _build(v: Variant) -> Build:
     return build_of(v, ("a", "b", "c"), {"c": (v["BM"], v["BN"] // 2)}, None, ("c_row",))
 
 
+def _build_split(v: Variant) -> Build:
+    return build_of(v, beside={"parts": "*fp32", "c": "*bf16", "counters": "*i64"})
+
+
 SHAPES = ((8192, 4096, 16384), (4096, 4096, 4096), (64, 4096, 14336))
 OPERATIONS = (
     Operation(
@@ -242,7 +276,10 @@ OPERATIONS = (
             case("f32", region="fp32_matmul_no_tf32", m=4096, k=4096, n=4096),
             case("bf16", m=16, k=16384, n=1024), case("f16", m=8192, k=4096, n=16384, transposed="b"),
         ),
-        builds=tuple(_build(v) for v in (space(A, B, True)[2], space(A, B, True)[5], space(A, B, False)[3])),
+        builds=(
+            *(_build(v) for v in (space(A, B, True)[2], space(A, B, True)[5], space(A, B, False)[3])),
+            *(_build_split(v) for v in (_split(16, 64, 128, 16, "ieee", True), _split(16, 128, 64, 16, "ieee", True))),
+        ),
         forms=("plain", "strided", "misaligned", "special"), wrong_interpreted=("bf16",),
     ),
 )  # fmt: skip

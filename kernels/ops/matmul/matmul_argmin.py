@@ -9,6 +9,7 @@ Ties go to the lowest index; a row that has NaN among its distances gets the fir
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import triton
 import triton.language as tl
 
 from kernels.ops.matmul.gemm import build_of, checked, descriptor, product, strips, tma_takes
-from kernels.spec import Case, Cost, Maker, Operation, case, wide
+from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner, Variant
 
 tuner = Tuner("matmul_argmin")
@@ -28,14 +29,20 @@ def reference(a: torch.Tensor, codebook: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def squared_norms(b, norms, N, K, b_row, b_col, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums of squares of ROWS rows of b [N, K], in f32."""
+def squared_norms(
+    b, norms, turned, N, K, b_row, b_col, ROWS: tl.constexpr, BLOCK: tl.constexpr, TURN: tl.constexpr
+):  # fmt: skip
+    """Sums of squares of ROWS rows of b [N, K], in f32. TURN: and the same rows as columns of turned [K, N]."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, BLOCK)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
-    at = b + rows.to(tl.int64)[:, None] * b_row + tl.arange(0, BLOCK).to(tl.int64)[None, :] * b_col
+    at = b + rows.to(tl.int64)[:, None] * b_row + cols.to(tl.int64)[None, :] * b_col
     for k in range(0, K, BLOCK):
-        inside = (rows[:, None] < N) & (k + tl.arange(0, BLOCK)[None, :] < K)
-        x = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        inside = (rows[:, None] < N) & (k + cols[None, :] < K)
+        value = tl.load(at, mask=inside, other=0.0)
+        if TURN:
+            tl.store(turned + (k + cols).to(tl.int64)[None, :] * N + rows[:, None], value, mask=inside)
+        x = value.to(tl.float32)
         total += x * x
         at += BLOCK * tl.cast(b_col, tl.int64)
     tl.store(norms + rows, tl.sum(total, 1), mask=rows < N)
@@ -90,7 +97,15 @@ def join_strips(lows, where, y, M, strips, BLOCK: tl.constexpr):
 
 def space(a: torch.Tensor, b: torch.Tensor, tma: bool, precision: str = "ieee") -> list[Variant]:
     """Variants worth timing for A [M, K] and the codebook's transpose [K, N], the likeliest first."""
-    return strips(matmul_argmin_kernel, a, b, tma, precision, ())
+    variants = strips(matmul_argmin_kernel, a, b, tma, precision, ())
+    if a.element_size() > 2:
+        small = replace(_with(variants[0], BK=16, EVEN_K=a.shape[1] % 16 == 0), stages=4)
+        variants = [_with(v, STRIP=strip) for strip in (8, 16) for v in (*variants, small)]
+    return variants
+
+
+def _with(variant: Variant, **constants: Any) -> Variant:
+    return replace(variant, constants=tuple((dict(variant.constants) | constants).items()))
 
 
 def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> None:
@@ -99,7 +114,13 @@ def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, y: torch.Tensor) 
     bm, bn, bk = variant["BM"], variant["BN"], variant["BK"]
     count = triton.cdiv(n, bn * variant["STRIP"])
     norms = torch.empty((n,), dtype=torch.float32, device=a.device)
-    squared_norms[(triton.cdiv(n, 16),)](b, norms, n, k, b.stride(1), b.stride(0), ROWS=16, BLOCK=128, num_warps=4)
+    # Without tensor cores, threads read the codebook from shared memory along N: along K they meet in the same banks.
+    turn = a.element_size() > 2 and b.stride(1) != 1
+    turned = torch.empty((k, n), dtype=b.dtype, device=b.device) if turn else b
+    squared_norms[(triton.cdiv(n, 16),)](
+        b, norms, turned, n, k, b.stride(1), b.stride(0), ROWS=16, BLOCK=64 if turn else 128, TURN=turn, num_warps=4
+    )
+    b = turned
     lows = torch.empty((count, m), dtype=torch.float32, device=a.device)
     where = torch.empty((count, m), dtype=torch.int32, device=a.device)
     x, z = (descriptor(a, (bm, bk)), descriptor(b, (bk, bn))) if variant["TMA"] else (a, b)
@@ -159,6 +180,15 @@ def cost(c: Case) -> Cost:
 A = torch.empty((65536, 256), dtype=torch.bfloat16, device="meta")
 B = torch.empty((256, 8192), dtype=torch.bfloat16, device="meta").T.contiguous().T
 BESIDE = {"norms": "*fp32", "lows": "*fp32", "where": "*i32"}
+A_EXACT = torch.empty((65536, 64), dtype=torch.float32, device="meta")
+B_EXACT = torch.empty((64, 1024), dtype=torch.float32, device="meta")
+
+
+def _exact(variant: Variant) -> Build:
+    made = build_of(variant, beside=BESIDE)
+    return replace(made, signature={**made.signature, "a": "*fp32", "b": "*fp32"})
+
+
 OPERATIONS = (
     Operation(
         name="matmul_argmin", run=matmul_argmin, reference=reference, inputs=inputs, cost=cost,
@@ -174,9 +204,10 @@ OPERATIONS = (
             case("bf16", m=64, k=64, n=512), case("f16", m=40, k=72, n=1100),
         ),
         cases=(case("bf16", m=65536, k=256, n=8192), case("f32", m=65536, k=64, n=1024)),
-        builds=tuple(
-            build_of(space(A, B, tma)[i], beside=BESIDE, b_transposed=True)
-            for tma, i in ((True, 0), (True, 2), (False, 2))
+        builds=(
+            *(build_of(space(A, B, tma)[i], beside=BESIDE, b_transposed=True)
+              for tma, i in ((True, 0), (True, 2), (False, 2))),
+            *(_exact(v) for v in space(A_EXACT, B_EXACT, False)[:2]),
         ),
         wrong_interpreted=("bf16",), indices=(0,), agree=agree,
     ),

@@ -81,6 +81,70 @@ def depthwise_planes(
 
 
 @triton.jit
+def depthwise_strips(
+    x_ptr, w_ptr, b_ptr, y_ptr, lines, H, W, OH, OW, n_stride, h_stride, C: tl.constexpr, STEP: tl.constexpr,
+    K: tl.constexpr, PAD: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, TALL: tl.constexpr,
+    BIAS: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """channels_last: BLOCK channels of COLUMNS of the lines (columns of all images), TALL rows of the result a program.
+
+    STEP: elements from a column to the next; it and C are constants, so that the loads of a row share one address.
+    w is [K * K, C]; its taps stay in registers, so that a value is loaded and widened K times, not K * K times.
+    WHOLE: no channel of the tile is outside. sums[i]: row r + i - K + 1, so far.
+    """
+    deep = tl.cdiv(C, BLOCK)
+    strips = tl.cdiv(OH, TALL)
+    rest = tl.program_id(0) // deep
+    top = (rest % strips) * TALL
+    line = (rest // strips) * COLUMNS + tl.arange(0, COLUMNS)[:, None]
+    channel = (tl.program_id(0) % deep) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = (line < lines) & (channel < C)
+    image = (line // OW).to(tl.int64)
+    col = line % OW
+    x_ptr += image * n_stride + (col - PAD).to(tl.int64) * STEP + channel
+    y_ptr += (image * OH * OW + col) * C + channel
+    # As many pointers as results, so that each thread loads the taps of its own channels.
+    w_ptr += tl.zeros((COLUMNS, BLOCK), tl.int32) + channel
+    taps = ()
+    for i in tl.static_range(K * K):
+        if WHOLE:
+            tap = tl.load(w_ptr + i * C)
+        else:
+            tap = tl.load(w_ptr + i * C, mask=there, other=0.0)
+        taps = taps + (tap.to(tl.float32),)  # noqa: RUF005 - tuples know only this
+    bias = tl.load(b_ptr + channel, mask=channel < C, other=0.0).to(tl.float32) if BIAS else 0.0
+    inside = ()
+    for j in tl.static_range(K):
+        within = (line < lines) & (col + (j - PAD) >= 0) & (col + (j - PAD) < W)
+        inside = inside + (within if WHOLE else within & there,)  # noqa: RUF005
+    sums = ()
+    for _ in tl.static_range(K):
+        sums = sums + (tl.zeros((COLUMNS, BLOCK), tl.float32),)  # noqa: RUF005
+    x_ptr += (top - PAD).to(tl.int64) * h_stride
+    y_ptr += top.to(tl.int64) * OW * C
+    for r in tl.static_range(TALL + K - 1):
+        row_there = (top + r - PAD >= 0) & (top + r - PAD < H)
+        shifted = ()
+        for j in tl.static_range(K):
+            x = tl.load(x_ptr + j * STEP, mask=inside[j] & row_there, other=0.0)
+            shifted = shifted + (x.to(tl.float32),)  # noqa: RUF005
+        later = ()
+        for i in tl.static_range(K):
+            total = sums[i]
+            if (r + i >= K - 1) & (r + i < TALL + K - 1):
+                for j in tl.static_range(K):
+                    total += taps[(K - 1 - i) * K + j] * shifted[j]
+            if i == 0:
+                if r >= K - 1:
+                    tl.store(y_ptr, total + bias, mask=there & (top + r - (K - 1) < OH))
+                    y_ptr += OW * C
+            else:
+                later = later + (total,)  # noqa: RUF005
+        x_ptr += h_stride
+        sums = later + (tl.zeros((COLUMNS, BLOCK), tl.float32),)  # noqa: RUF005
+
+
+@triton.jit
 def depthwise_pixels(
     x_ptr, w_ptr, b_ptr, y_ptr, C, H, W, OH, OW, n_stride, h_stride, w_stride, K: tl.constexpr, PAD: tl.constexpr,
     PIXELS: tl.constexpr, BLOCK: tl.constexpr, BIAS: tl.constexpr, WHOLE: tl.constexpr,
@@ -133,11 +197,31 @@ def space_planes(height: int, width: int, k: int, padding: int, bias: bool) -> l
     return list(dict.fromkeys(variants))
 
 
+def space_strips(
+    images: int, height: int, width: int, channels: int, step: int, k: int, padding: int, bias: bool
+) -> list[Variant]:
+    """For results of height x width, channels_last; step: elements between columns of x.
+
+    Channels a thread: 2 or 4, whose k * k taps leave it registers for sums and for loads under way.
+    """
+    fixed = (("C", channels), ("STEP", step), ("K", k), ("PAD", padding), ("BIAS", bias))
+    variants: list[Variant] = []
+    for deep, tall in ((32, 14), (32, 7), (64, 14), (16, 14)) if k > 4 else ((64, 16), (64, 8), (32, 16)):
+        block = max(16, min(deep, triton.next_power_of_2(channels)))
+        columns = min((256 if k > 4 else 512) // block, triton.next_power_of_2(images * width))
+        constants = (
+            *fixed, ("COLUMNS", columns), ("BLOCK", block), ("TALL", min(tall, height)),
+            ("WHOLE", channels % block == 0),
+        )  # fmt: skip
+        variants.append(Variant(depthwise_strips, constants, 4, tuned=("COLUMNS", "BLOCK", "TALL")))
+    return list(dict.fromkeys(variants))
+
+
 def space_pixels(pixels: int, channels: int, k: int, padding: int, bias: bool, itemsize: int) -> list[Variant]:
-    """For results of so many pixels: 16 bytes of channels a thread, of 2 to 4 pixels."""
+    """For results of so many pixels, channels_last: 16 bytes of channels a thread, of 2 or 4 pixels."""
     lanes = 16 // itemsize
     variants: list[Variant] = []
-    for deep, held, warps in ((8, 4, 4), (8, 2, 4), (4, 4, 4), (16, 4, 4), (32, 4, 1)):
+    for deep, held, warps in ((8, 2, 4), (4, 4, 4)):
         block = max(16, min(deep * lanes, triton.next_power_of_2(channels)))
         count = max(1, min(32 * warps * lanes * held // block, triton.next_power_of_2(pixels)))
         constants = (
@@ -159,6 +243,12 @@ def launch(variant: Variant, x: torch.Tensor, w: torch.Tensor, bias: torch.Tenso
             x, w, bias, y, images * channels, channels, height, width, out_height, out_width,
             x.stride(0), x.stride(1), x.stride(2), **variant.meta,
         )  # fmt: skip
+    elif variant.kernel is depthwise_strips:
+        lines = images * out_width
+        tiles = triton.cdiv(lines, variant["COLUMNS"]) * triton.cdiv(out_height, variant["TALL"])
+        depthwise_strips[(tiles * triton.cdiv(channels, variant["BLOCK"]),)](
+            x, w, bias, y, lines, height, width, out_height, out_width, x.stride(0), x.stride(2), **variant.meta
+        )
     else:
         tiles = triton.cdiv(out_height * out_width, variant["PIXELS"])
         grid = (tiles * triton.cdiv(channels, variant["BLOCK"]) * images,)
@@ -212,7 +302,10 @@ def depthwise_conv(
         variant = tuner.pick(
             key,
             lambda: (
-                space_pixels(out_height * out_width, channels, k, padding, bias is not None, x.element_size())
+                [
+                    *space_strips(images, out_height, out_width, channels, x.stride(3), k, padding, bias is not None),
+                    *space_pixels(out_height * out_width, channels, k, padding, bias is not None, x.element_size()),
+                ]
                 if last
                 else space_planes(out_height, out_width, k, padding, bias is not None)
             ),
@@ -249,6 +342,7 @@ def _signature(dtype: str, names: str) -> dict[str, str]:
 
 
 PLANES_SIGNATURE = _signature("*fp32", "planes C H W OH OW n_stride c_stride h_stride")
+STRIPS_SIGNATURE = _signature("*bf16", "lines H W OH OW n_stride h_stride")
 PIXELS_SIGNATURE = _signature("*bf16", "C H W OH OW n_stride h_stride w_stride")
 _UNPACKED = (
     "torch.compile, which runs cuDNN's channels-last kernel, takes {}. Each of the 49 taps is loaded from L1, unpacked "
@@ -285,7 +379,9 @@ OPERATIONS = (
         builds=(
             *(Build(v, PLANES_SIGNATURE, divisible=("C", "H", "W", "n_stride", "c_stride", "h_stride"))
               for v in space_planes(510, 510, 3, 0, False)[:2]),
-            Build(space_pixels(56 * 56, 96, 7, 3, True, 2)[0], PIXELS_SIGNATURE,
+            *(Build(v, STRIPS_SIGNATURE, divisible=("n_stride", "h_stride"))
+              for v in space_strips(64, 56, 56, 96, 96, 7, 3, True)[:2]),
+            Build(space_pixels(56 * 56, 96, 7, 3, True, 2)[1], PIXELS_SIGNATURE,
                   divisible=("C", "n_stride", "h_stride", "w_stride")),
         ),
         forms=("plain", "strided", "misaligned"),

@@ -371,7 +371,9 @@ def team(columns: int, dtype: torch.dtype, halves: int, widen: bool, block: int,
 
 def teams(columns: int, dtype: torch.dtype, packable: bool, widen: bool) -> list[Variant]:
     """Variants worth timing: 64 KiB of loads or more under way on a multiprocessor."""
-    sizes = ((8192, 4, 3), (4096, 2, 3), (8192, 4, 1), (4096, 2, 1))
+    sizes = [(8192, 4, 3), (4096, 2, 3), (8192, 4, 1), (4096, 2, 1)]
+    if packable:  # smaller teams wait for fewer; more warps are done sooner with what they hand in
+        sizes += [(8192, 8, 3), (16384, 16, 3), (16384, 8, 3), (8192, 8, 4)]
     halves = 2 if packable else 1
     return [team(columns, dtype, halves, widen, *s) for s in sizes if 1 < triton.cdiv(columns, s[0]) <= MOST]
 
@@ -547,7 +549,8 @@ OPERATIONS = (
             *(Build(_ahead(32768, torch.bfloat16, 32, 4, b), _AHEAD, divisible=_STRIDES) for b in (True, False)),
             Build(_held(65536, torch.bfloat16, 32, 4, 2, 3, True), _WIDE, divisible=_STRIDES),
             Build(space(1, 50257, torch.float32, False)[1], _LOOP, divisible=_STRIDES),
-            *(Build(team(65536, torch.bfloat16, 2, False, 8192, 4, s), _TEAM, divisible=_STRIDES) for s in (1, 3)),
+            *(Build(team(65536, torch.bfloat16, 2, False, *s), _TEAM, divisible=_STRIDES)
+              for s in ((8192, 4, 1), (8192, 4, 3), (8192, 8, 3), (16384, 16, 3))),
         ),
     ),
 )  # fmt: skip

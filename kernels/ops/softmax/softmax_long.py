@@ -15,6 +15,7 @@ import triton.language as tl
 
 from kernels.ops.shared.pairs import exp_of, rounded
 from kernels.ops.shared.rows import DTYPES, rows_of
+from kernels.ops.shared.tickets import tickets
 from kernels.ops.softmax.softmax_spec import cost, inputs, reference
 from kernels.spec import Build, Operation, case
 from kernels.tuning import Tuner, Variant, multiprocessors
@@ -118,30 +119,13 @@ def _variant(kernel: object, columns: int, block: int, warps: int) -> Variant:
     return Variant(kernel, constants, warps, tuned=("BLOCK",), options=options)
 
 
-_tickets: dict[tuple[torch.device, int, int], torch.Tensor] = {}
-
-
-def _ticket(device: torch.device, parts: int, rows: int) -> torch.Tensor:
-    """Zeros, or what earlier launches of this stream with as many parts left there: a multiple of `parts` in each.
-
-    Two streams never share one, nor does a captured graph, which may be replayed on any stream.
-    """
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return torch.zeros(rows, dtype=torch.int64, device=device)
-    key = (device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0, parts)
-    ticket = _tickets.get(key)
-    if ticket is None or ticket.numel() < rows:
-        ticket = _tickets[key] = torch.zeros(rows, dtype=torch.int64, device=device)
-    return ticket
-
-
 def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor) -> None:
     """Run one variant on x [rows, N] into y of the same shape; rows contiguous, strides as they are."""
     rows, parts = x.shape[0], variant["PARTS"]
     kept = torch.empty(2 * rows * parts, dtype=torch.float32, device=x.device)
     meta = variant.meta
     if variant.kernel is softmax_together:
-        ticket = _ticket(x.device, parts, rows)
+        ticket = tickets(x.device, parts, rows)
         softmax_together[(parts, rows)](x, y, kept, ticket, x.stride(0), y.stride(0), **meta)
         return
     first = {k: v for k, v in meta.items() if k != "WIDTH"}

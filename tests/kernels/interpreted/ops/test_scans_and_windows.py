@@ -47,14 +47,15 @@ def test_every_variant_of_both_sums_adds_every_element_once() -> None:
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["planes", "channels_last"])
-@pytest.mark.parametrize(("k", "padding"), [(1, 0), (2, 1), (3, 2)])
-def test_every_variant_of_depthwise_conv_pads_with_zeros(last: bool, k: int, padding: int) -> None:
-    x, w, bias = _integers(2, 17, 3, 4), _integers(17, 1, k, k), _integers(17)
+@pytest.mark.parametrize(("k", "padding", "rows"), [(1, 0, 3), (2, 1, 3), (3, 2, 3), (3, 1, 19), (5, 2, 17)])
+def test_every_variant_of_depthwise_conv_pads_with_zeros(last: bool, k: int, padding: int, rows: int) -> None:
+    x, w, bias = _integers(2, 17, rows, 4), _integers(17, 1, k, k), _integers(17)
     wanted = F.conv2d(x, w, bias, padding=padding, groups=17)
     height, width = wanted.shape[2:]
     if last:
         x = x.to(memory_format=torch.channels_last)
-        variants = windows.space_pixels(height * width, 17, k, padding, bias=True, itemsize=4)
+        variants = windows.space_strips(2, height, width, 17, 17, k, padding, bias=True)
+        variants += windows.space_pixels(height * width, 17, k, padding, bias=True, itemsize=4)
     else:
         variants = windows.space_planes(height, width, k, padding, bias=True)
     for variant in variants:
