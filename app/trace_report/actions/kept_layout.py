@@ -73,7 +73,7 @@ def convolutions(region: AnyRegion) -> Iterator[Convolution]:
     if not any(call in text for call in CALLS):
         return
     module = trees.module(text)
-    sizes = {n.target.id: n.annotation for n in module.body if isinstance(n, ast.AnnAssign) and _is_name(n.target)}
+    sizes = {trees.dotted_name(n.target): n.annotation for n in module.body if isinstance(n, ast.AnnAssign)}
     calls = [c for c in ast.walk(module) if isinstance(c, ast.Call) and _called(c) in CALLS and len(c.args) > 1]
     flops = float(cost["gemm_flops"] or 0.0) if cost else 0.0
     for shape in region.get("shapes") or ():
@@ -82,10 +82,6 @@ def convolutions(region: AnyRegion) -> Iterator[Convolution]:
             groups = next((_number(k.value, shape["binding"]) for k in call.keywords if k.arg == "groups"), 1)
             if weight is not None and len(weight) > 2 and groups is not None:
                 yield Convolution(weight, groups, flops * float(shape["calls"]) / len(calls))
-
-
-def _is_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name)
 
 
 def _called(call: ast.Call) -> str:

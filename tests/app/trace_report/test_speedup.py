@@ -84,7 +84,7 @@ def test_what_the_gpu_needs_between_kernels_goes_with_their_launches() -> None:
     assert step is not None
     fewer = Change(launches={0: Left(1.0, 0.5, 0.1)})  # of 100 launches 95 are left, or 91
     assert step_us(step, [fewer]) == pytest.approx((991.0, 995.0, 1000.0))
-    graphs = after(step, [Change(captured=frozenset({0, 1}))], "low")[0]  # 80 are left, a graph's gap between the others
+    graphs = after(step, [Change(captured=frozenset({0, 1}))], "low")[0]  # 80 are left, and gaps of graphs
     assert graphs == pytest.approx(1000.0 - (20.0 - 20 * GRAPH_GAP_US))
 
 
