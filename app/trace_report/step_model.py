@@ -214,8 +214,13 @@ def busy_us(region: AnyRegion) -> float:
 
 
 def launches_of(region: AnyRegion) -> float:
-    """Kernels and copies that the region launches in a step."""
+    """Kernels that the region launches in a step."""
     return float(region.get("kernels_per_call") or 0.0) * float(region.get("calls_per_step") or 0.0)
+
+
+def copies_of(region: AnyRegion) -> float:
+    """Copies and sets of memory that the region's operations ask for in a step, next to its kernels."""
+    return float(region.get("copies_per_step") or 0.0)
 
 
 def step_us(step: Step, changes: Sequence[Change]) -> tuple[float, float, float]:
@@ -241,6 +246,9 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
         on_gpu += share * float(region.get("gpu_paced_us_per_step") or 0.0)
         saved += share * busy_us(region)
     left = _launches_left(step, changes, end)
+    copies = _copies_gone_us(step, changes, end)
+    saved += copies[0]
+    on_gpu += copies[1]
     if end != "low" and any(c.captured or c.at_best for c in changes):
         after_us = _replayed_us(step, busy - saved, left) - sum(c.ended_us.at(end) for c in changes)
         return after_us, max(0.0, after_us - (busy - saved))
@@ -254,6 +262,17 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
     after_us -= sum(c.ended_us.at(end) for c in changes)
     return after_us, max(0.0, after_us - (busy - saved))
+
+
+def _copies_gone_us(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float]:
+    """(time, of it where the GPU sets the pace) of copies that operations of regions make whose launches go away."""
+    gone = on_gpu = 0.0
+    for place, left in _launches_of_regions_left(changes, end).items():
+        region = step.regions[place]
+        copies_us, busy = float(region.get("copies_us_per_step") or 0.0), busy_us(region)
+        gone += (1.0 - left) * copies_us
+        on_gpu += (1.0 - left) * copies_us * float(region.get("gpu_paced_us_per_step") or 0.0) / busy if busy else 0.0
+    return gone, on_gpu
 
 
 def _gaps_gone_us(step: Step, left: float, in_graphs: bool) -> float:
@@ -313,8 +332,13 @@ def _launches_left(step: Step, changes: Sequence[Change], end: End) -> float:
         return 1.0
     graphs = [c for c in changes if c.captured or c.at_best]
     captured = frozenset().union(*((c.captured if end == "low" else c.captured | c.at_best) for c in graphs))
-    left = {} if end == "low" else _what_is_left([(c.own, c.launches) for c in changes], end, min)
-    own = [launches_of(r) for r in step.regions]
+    left = _launches_of_regions_left(changes, end)
+    own = [launches_of(r) + copies_of(r) for r in step.regions]
     kept = 0.0 if graphs and end != "low" else total - sum(own)
     kept += sum(launches * left.get(place, 1.0) for place, launches in enumerate(own) if place not in captured)
     return min(1.0, max(0.0, kept / total))
+
+
+def _launches_of_regions_left(changes: Sequence[Change], end: End) -> dict[int, float]:
+    """Of regions, by their place, the share of launches that is left without graphs; the cautious end keeps all."""
+    return {} if end == "low" else _what_is_left([(c.own, c.launches) for c in changes], end, min)
