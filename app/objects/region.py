@@ -68,7 +68,8 @@ class RegionBody(TypedDict):
     key of the region whose gradient it computes. streams: that its kernels run on. launches_left: share of its launches
     that is left with each tool. fp8_left: share of its time that is left with its large products in 8 bits, null
     where it has none. busy_us_per_step: of its time, its part where kernels of several streams overlap.
-    gpu_paced_us_per_step: while the GPU sets the step's pace. notes: why there is no advice.
+    gpu_paced_us_per_step: while the GPU sets the step's pace. copies_per_step, copies_us_per_step: copies and sets of
+    memory that its operations make; lacking where they make none. notes: why there is no advice.
     """
 
     name: str
@@ -102,6 +103,8 @@ class RegionBody(TypedDict):
     fp8_left: NotRequired[Range | None]
     busy_us_per_step: NotRequired[float]
     gpu_paced_us_per_step: NotRequired[float]
+    copies_per_step: NotRequired[float]
+    copies_us_per_step: NotRequired[float]
     streams: NotRequired[list[int]]
     notes: NotRequired[list[Note]]
 

@@ -32,6 +32,7 @@ from app.trace_report.call_trees import call_trees_json
 from app.trace_report.called_from import MAX_CALLERS, called_from
 from app.trace_report.companions import Companion, judge_join, lend, observe
 from app.trace_report.comparison.serving import serving
+from app.trace_report.copies_of_regions import copies_of_regions
 from app.trace_report.fp8_left import fp8_left
 from app.trace_report.launches_left import launches_left
 from app.trace_report.phase import phase_of
@@ -166,6 +167,9 @@ def stages(
     listed = [_region_entry(trace, r, o) for r, o in zip(mining.regions, stops, strict=True)]
     for region, busy_us in zip(listed, mining.shares.groups_us if mining.shares else (), strict=False):
         region["busy_us_per_step"] = busy_us / len(mining.mined)
+    for region, (many, time_us) in zip(listed, copies_of_regions(trace, mining.regions, mining.mined), strict=True):
+        if many:
+            region["copies_per_step"], region["copies_us_per_step"] = many, time_us
     pacing = pace(trace, mining.mined, [r.kernels for r in mining.regions])
     for region, gpu_us in zip(listed, pacing.groups_us, strict=True):
         region["gpu_paced_us_per_step"] = gpu_us

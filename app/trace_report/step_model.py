@@ -11,8 +11,9 @@ stretches in which the GPU sets the pace and stretches in which the host does (`
 Of a recording by torch.profiler the host's times are divided by what the profiler slows it (`profiler_cost`) before
 anything is predicted, and where that leaves no waiting, kernels that get faster save time until the host is the later.
 
-So gaps stay as long as the launches do, and where the host sets the pace faster kernels alone save nothing. Other
-waiting stays unless a change ends it.
+So gaps stay as long as the launches do, and where the host sets the pace faster kernels alone save nothing. A launch
+that goes away takes with it what the GPU needs between two kernels that are queued. Other waiting stays unless a
+change ends it.
 
 With CUDA graphs, but for the end that saves least, the host launches the graph and goes on with what is in none (the
 optimizer, its Python) while the GPU works through it:
@@ -130,6 +131,8 @@ class Change:
     other changes make of the region instead of coming on top. launches: of regions, likewise of their launches.
     captured: regions whose launches a CUDA graph takes away for certain; at_best: but for the end that saves least it
     takes those of these away too, and what is launched outside of regions. ended_us: waiting that it ends.
+    pads: it has the operands of products padded to rows of whole units (torch.compile); padded: of regions, by their
+    place, what is left of their time where another change does so.
     """
 
     time: Mapping[int, Left] = field(default_factory=dict)
@@ -138,6 +141,8 @@ class Change:
     captured: frozenset[int] = frozenset()
     at_best: frozenset[int] = frozenset()
     ended_us: Left = Left(0.0, 0.0, 0.0)
+    pads: bool = False
+    padded: Mapping[int, Left] = field(default_factory=dict)
 
 
 def step_of(trace: Trace | TraceBody) -> Step | None:
@@ -209,8 +214,13 @@ def busy_us(region: AnyRegion) -> float:
 
 
 def launches_of(region: AnyRegion) -> float:
-    """Kernels and copies that the region launches in a step."""
+    """Kernels that the region launches in a step."""
     return float(region.get("kernels_per_call") or 0.0) * float(region.get("calls_per_step") or 0.0)
+
+
+def copies_of(region: AnyRegion) -> float:
+    """Copies and sets of memory that the region's operations ask for in a step, next to its kernels."""
+    return float(region.get("copies_per_step") or 0.0)
 
 
 def step_us(step: Step, changes: Sequence[Change]) -> tuple[float, float, float]:
@@ -227,24 +237,49 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     parts, pace = step.parts, step.pace
     busy = step.gpu_work_us
     on_gpu = saved = 0.0
-    time = _what_is_left([(c.own, c.time) for c in changes], end, _of_other_parts)
+    pads = any(c.pads for c in changes)
+    of_time = [(c.own, {**c.time, **c.padded} if pads else c.time) for c in changes]
+    time = _what_is_left(of_time, end, _of_other_parts)
     for place, left_of_it in time.items():
         region, share = step.regions[place], 1.0 - left_of_it
         share *= _alone(region) if (end == "low" or step.is_communication_bound) and share > 0.0 else 1.0
         on_gpu += share * float(region.get("gpu_paced_us_per_step") or 0.0)
         saved += share * busy_us(region)
     left = _launches_left(step, changes, end)
+    copies = _copies_gone_us(step, changes, end)
+    saved += copies[0]
+    on_gpu += copies[1]
     if end != "low" and any(c.captured or c.at_best for c in changes):
         after_us = _replayed_us(step, busy - saved, left) - sum(c.ended_us.at(end) for c in changes)
         return after_us, max(0.0, after_us - (busy - saved))
     gpu, lead = pace["gpu_us"], pace["lead_us"]
     kernels = step.host_bound_kernels_us
     host_bound_us, needs = kernels + parts["idle_launch_us"], step.host_needs_us
-    gpu_after = max(gpu - on_gpu, (gpu - lead) * left)
-    host_bound_after_us = max(kernels - (saved - on_gpu), needs * left)
+    gaps = _gaps_gone_us(step, left, any(c.captured for c in changes))
+    on_gpu_gaps = gaps * gpu / (gpu + kernels) if gaps else 0.0
+    gpu_after = max(gpu - on_gpu - on_gpu_gaps, (gpu - lead) * left)
+    host_bound_after_us = max(kernels - (saved - on_gpu) - (gaps - on_gpu_gaps), needs * left)
     after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
     after_us -= sum(c.ended_us.at(end) for c in changes)
     return after_us, max(0.0, after_us - (busy - saved))
+
+
+def _copies_gone_us(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float]:
+    """(time, of it where the GPU sets the pace) of copies that operations of regions make whose launches go away."""
+    gone = on_gpu = 0.0
+    for place, left in _launches_of_regions_left(changes, end).items():
+        region = step.regions[place]
+        copies_us, busy = float(region.get("copies_us_per_step") or 0.0), busy_us(region)
+        gone += (1.0 - left) * copies_us
+        on_gpu += (1.0 - left) * copies_us * float(region.get("gpu_paced_us_per_step") or 0.0) / busy if busy else 0.0
+    return gone, on_gpu
+
+
+def _gaps_gone_us(step: Step, left: float, in_graphs: bool) -> float:
+    """Of the time between kernels that are queued, what goes away with launches of which this share is left; kernels
+    that are in graphs then have the gap that a graph has."""
+    gone = (1.0 - left) * step.parts["idle_device_us"]
+    return max(0.0, gone - (1.0 - left) * step.pace["launches"] * GRAPH_GAP_US) if in_graphs else gone
 
 
 LEAST_LEFT = 0.02
@@ -297,8 +332,13 @@ def _launches_left(step: Step, changes: Sequence[Change], end: End) -> float:
         return 1.0
     graphs = [c for c in changes if c.captured or c.at_best]
     captured = frozenset().union(*((c.captured if end == "low" else c.captured | c.at_best) for c in graphs))
-    left = {} if end == "low" else _what_is_left([(c.own, c.launches) for c in changes], end, min)
-    own = [launches_of(r) for r in step.regions]
+    left = _launches_of_regions_left(changes, end)
+    own = [launches_of(r) + copies_of(r) for r in step.regions]
     kept = 0.0 if graphs and end != "low" else total - sum(own)
     kept += sum(launches * left.get(place, 1.0) for place, launches in enumerate(own) if place not in captured)
     return min(1.0, max(0.0, kept / total))
+
+
+def _launches_of_regions_left(changes: Sequence[Change], end: End) -> dict[int, float]:
+    """Of regions, by their place, the share of launches that is left without graphs; the cautious end keeps all."""
+    return {} if end == "low" else _what_is_left([(c.own, c.launches) for c in changes], end, min)

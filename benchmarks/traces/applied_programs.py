@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks.traces.applied_later import LATER
+from benchmarks.traces.applied_latest import LATEST
 from benchmarks.traces.applied_models import OPTIMIZERS, Made
 
 SMALL = False
@@ -35,7 +36,7 @@ class WholeStep(nn.Module):
 
 
 def _whole(name: str) -> tuple[WholeStep, tuple[()]]:
-    made = LATER[name](SMALL, "meta")
+    made = {**LATER, **LATEST}[name](SMALL, "meta")
     for optimizer in OPTIMIZERS:
         for group in optimizer.param_groups:
             group["foreach"] = True
@@ -65,3 +66,28 @@ def joint_diffusion_sampling() -> Any:
 def cross_network_training() -> Any:
     """As applied_later has it."""
     return _whole("cross network training")
+
+
+def pythia_training() -> Any:
+    """As applied_latest has it."""
+    return _whole("pythia training")
+
+
+def qwen_decoding() -> Any:
+    """As applied_latest has it."""
+    return _whole("qwen decoding")
+
+
+def mobilenet_training() -> Any:
+    """As applied_latest has it."""
+    return _whole("mobilenet training")
+
+
+def single_stream_sampling() -> Any:
+    """As applied_latest has it."""
+    return _whole("single stream sampling")
+
+
+def interest_network_training() -> Any:
+    """As applied_latest has it."""
+    return _whole("interest network training")

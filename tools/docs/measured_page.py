@@ -182,15 +182,16 @@ def from_programs(record: Json, measured: Sequence[Json]) -> Iterator[str]:
     The same options are followed in both where the row has a figure for them; else its trace was advised otherwise.
     """
     yield (
-        f"Of the last run's models, predicted on {record['date']} from the program alone, before any of them was run "
-        "(`python -m benchmarks.traces.predicted`):\n"
+        "Of the newest models, what was predicted from the program alone, by the product as it was on that day, before "
+        "any of them was run (`python -m benchmarks.traces.predicted`):\n"
     )
     rows = []
     for m in record["models"]:
         ran = next((f for f in measured if f["model"] == m["model"]), None)
         after = m["predicted_us"]
         ends = f"({after['low'] / 1e3:.2f} to {after['high'] / 1e3:.2f})"
-        row = [m["model"], f"{m['eager_us'] / 1e3:.2f}", ", ".join(m["followed"]), f"{after['mid'] / 1e3:.2f} {ends}"]
+        row = [m["model"], m["date"], f"{m['eager_us'] / 1e3:.2f}", ", ".join(m["followed"]),
+               f"{after['mid'] / 1e3:.2f} {ends}"]  # fmt: skip
         if ran is None:
             rows.append([*row, "–", "not run"])
             continue
@@ -201,9 +202,9 @@ def from_programs(record: Json, measured: Sequence[Json]) -> Iterator[str]:
         eager = f"{ran['eager_us'] / 1e3:.2f} ({m['eager_us'] / ran['eager_us'] - 1:+.0%})"
         rows.append([*row, eager, then])
     yield from table(
-        ["model", "eager, predicted, ms", "to follow", "then, predicted, ms", "eager, found, ms", "then, found, ms"],
-        rows,
-    )
+        ["model", "predicted on", "eager, predicted, ms", "to follow", "then, predicted, ms", "eager, found, ms",
+         "then, found, ms"], rows,
+    )  # fmt: skip
 
 
 def profiled(record: Json) -> Iterator[str]:

@@ -169,16 +169,18 @@ def _changed(
 ) -> tuple[str, Change] | None:
     """(why, the change) of these operations in another precision; None where they are too little of the step."""
     follows = dtype != TF32 and any(p.name.startswith("convolution") for parts in places.values() for p in parts)
-    time = {
-        i: left
-        for i, parts in places.items()
-        if (left := _left(step.regions[i], parts, of, device, dtype, follows)).mid < 1
-    }
+    time, padded = {}, {}
+    for i, parts in places.items():
+        aligned = _aligned(step.regions[i], LAWS[TF32 if dtype == TF32 else BF16][0].multiple)
+        if (left := _left(parts, of, device, dtype, follows, aligned)).mid < 1:
+            time[i] = left
+            if not aligned:
+                padded[i] = _left(parts, of, device, dtype, follows, True)
     spent = sum(_share(places[i], of) * busy_us(step.regions[i]) for i in time)
     if not time or spent < WORTH * step.parts["kernels_us"]:
         return None
     what = "products and convolutions" if of is ON_MATRIX_UNITS else "matrix products"
-    return f"{what} in f32 take {share(spent / step.parts['wall_us'])} of the step", Change(time=time)
+    return f"{what} in f32 take {share(spent / step.parts['wall_us'])} of the step", Change(time=time, padded=padded)
 
 
 def _in_f32(region: AnyRegion) -> list[EagerPart]:
@@ -207,14 +209,14 @@ def _share(parts: Sequence[EagerPart], of: frozenset[str]) -> float:
 
 
 def _left(
-    region: AnyRegion, parts: Sequence[EagerPart], of: frozenset[str], device: Device, dtype: str, follows: bool
+    parts: Sequence[EagerPart], of: frozenset[str], device: Device, dtype: str, follows: bool, aligned: bool
 ) -> Left:
-    """What is left of the region's time where these operations take what the law says, and never more than now."""
+    """What is left of a region's time where these operations take what the law says, and never more than now. aligned:
+    rows are of whole units, as torch.compile pads them to be (in kernels that write them anyway)."""
     total = sum(p.time_us for p in parts)
     if not total:
         return Left()
-    laws = LAWS[TF32 if dtype == TF32 else BF16]  # f16 and bf16 are one for the units
-    law = laws[0 if _aligned(region, laws[0].multiple) else 1]
+    law = LAWS[TF32 if dtype == TF32 else BF16][0 if aligned else 1]  # f16 and bf16 are one for the units
 
     def left(spread: float) -> float:
         return sum(_part_us(p, of, law, spread, device, dtype, follows) for p in parts) / total

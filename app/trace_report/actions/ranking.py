@@ -18,6 +18,7 @@ from app.trace_report.actions import (
     waits,
     whole_step,
 )
+from app.trace_report.actions.kept_layout import keeps_channels_last
 from app.trace_report.actions.model import Option
 from app.trace_report.actions.of_step import which_step
 from app.trace_report.phase import phase_of_region, words_of
@@ -231,7 +232,8 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
         alone = regions.of_regions(step, whole_step.places(whole), graphs=True)
         options = [*whole, *(o for o in alone if o.tool not in ("compile", "triton"))]
     else:
-        whole = whole_step.whole_model(step, blockers, waits.conversions(step, kernels))
+        turning = waits.conversions(step, kernels) if keeps_channels_last(step.regions, trained) else {}
+        whole = whole_step.whole_model(step, blockers, turning)
         whole = _one_counted(step, whole, [o.change for o in precise if o.counted and o.change])
         within = whole_step.places([o for o in whole if o.counted])
         options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]

@@ -69,7 +69,7 @@ def whole_model(
 ) -> list[Option]:
     """torch.compile(model), with and without CUDA graphs; the second stands beside the first where launches pace it.
 
-    conversions: of regions the share of time that turns images around, which a whole model keeps channels-last.
+    conversions: of regions the share of time that turns images around, where a whole model keeps them channels-last.
     """
     time = {i: _without(left, (conversions or {}).get(i, 0.0)) for i, left in covered(step).items()}
     if not time:
@@ -87,7 +87,7 @@ def whole_model(
         COMPILE, "compile", mode, _title(step), call,
         because + (VARIES if varies else "") + _breaks(blockers),
         {"kind": "predicted", "text": "from the sum over its regions, of which whole models take 1.0 to 1.25 times"},
-        Change(time=time, launches=launches), tuple(time),
+        Change(time=time, launches=launches, pads=True), tuple(time),
     )  # fmt: skip
     return [compiled, *_graphs(step, time, blockers)]
 
@@ -144,9 +144,10 @@ def _waits_once_compiled(step: Step, time: Mapping[int, Left]) -> float:
     """How long the GPU waits for launches in a step of which these regions are compiled, in µs."""
     if not time:
         return 0.0
-    idle_us = after(step, [Change(time=time, launches={i: _launches(step.regions[i]) for i in time})], "mid")[1]
+    change = Change(time=time, launches={i: _launches(step.regions[i]) for i in time}, pads=True)
+    idle_us = after(step, [change], "mid")[1]
     parts = step.parts
-    return idle_us - parts["idle_host_us"] - parts["idle_communication_us"] - parts["idle_device_us"]
+    return max(0.0, idle_us - parts["idle_host_us"] - parts["idle_communication_us"] - parts["idle_device_us"])
 
 
 def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> list[Option]:
@@ -179,7 +180,8 @@ def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> l
             call, because,
             {"kind": "predicted", "text": "from the recorded waiting and launches; that sizes and addresses stay the"
              " same from step to step the trace does not tell"},
-            Change(time=time, captured=frozenset() if broken else surely, at_best=inside), tuple(sorted(inside)),
+            Change(time=time, captured=frozenset() if broken else surely, at_best=inside, pads=bool(time)),
+            tuple(sorted(inside)),
         )
     ]  # fmt: skip
 

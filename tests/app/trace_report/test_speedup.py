@@ -10,7 +10,7 @@ import pytest
 from app.cli.text import trace_text
 from app.estimate.rates import FITTED
 from app.trace_report.speedup import gain
-from app.trace_report.step_model import Change, Left, step_of, step_us
+from app.trace_report.step_model import GRAPH_GAP_US, Change, Left, after, step_of, step_us
 from app.web.templating import environment
 from app.web.views import trace_page
 from tests.app.trace_report.reports import reported
@@ -73,6 +73,32 @@ def test_where_the_host_sets_the_pace_faster_kernels_save_nothing_and_fewer_laun
     fewer = Change(time=faster, launches={0: Left(1.0, 0.1, 0.1)})
     assert step_us(step, [fewer]) == pytest.approx((910.0, 910.0, 1000.0))
     assert step_us(step, [Change(time=faster)]) == pytest.approx((1000.0,) * 3)
+
+
+def test_what_the_gpu_needs_between_kernels_goes_with_their_launches() -> None:
+    found = trace([region("a", 600.0), region("b", 300.0, "skip")])
+    found["step_parts"]["idle_device_us"] = 100.0
+    found["step_parts"]["wall_us"] += 100.0
+    found["pace"]["gpu_us"] += 100.0
+    step = step_of(found)  # type: ignore[arg-type]
+    assert step is not None
+    fewer = Change(launches={0: Left(1.0, 0.5, 0.1)})  # of 100 launches 95 are left, or 91
+    assert step_us(step, [fewer]) == pytest.approx((991.0, 995.0, 1000.0))
+    graphs = after(step, [Change(captured=frozenset({0, 1}))], "low")[0]  # 80 are left, and gaps of graphs
+    assert graphs == pytest.approx(1000.0 - (20.0 - 20 * GRAPH_GAP_US))
+
+
+def test_sets_that_an_operation_makes_go_with_its_launches_and_others_stay() -> None:
+    """A sort's: ten kernels and ten sets of 4 µs; 20 µs of copies are no region's."""
+    found = trace([region("a", 600.0, copies_per_step=10.0, copies_us_per_step=40.0), region("b", 300.0, "skip")])
+    found["step_parts"] |= {"copies_us": 60.0, "wall_us": 960.0}
+    found["pace"]["gpu_us"] = 960.0
+    step = step_of(found)  # type: ignore[arg-type]
+    assert step is not None
+    assert step_us(step, [Change(launches={0: Left(1.0, 0.5, 0.1)})]) == pytest.approx((924.0, 940.0, 960.0))
+    host = step_of({**found, "pace": {**found["pace"], "lead_us": 0.0}})  # type: ignore[arg-type]
+    assert host is not None  # which then makes 90 of 100 launches
+    assert after(host, [Change(time={0: Left(0, 0, 0)}, launches={0: Left(1, 0.5, 0.5)})], "mid")[0] == 960 * 0.9
 
 
 def test_graphs_take_the_launches_away_and_what_the_host_does_meanwhile_does_not_add_up() -> None:

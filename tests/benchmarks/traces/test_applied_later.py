@@ -17,11 +17,13 @@ import torch
 from app.trace_report.step_model import GRAPH_GAP_US
 from benchmarks.traces import applied, applied_programs
 from benchmarks.traces.applied_later import LATER
+from benchmarks.traces.applied_latest import LATEST
 from benchmarks.traces.applied_models import ALL, OPTIMIZERS
 from benchmarks.traces.predicted import PROGRAMS, RECORD
 from profiler.trace import read_trace
 
 Json = dict[str, Any]
+KNOWN = {**LATER, **LATEST}
 
 
 @pytest.fixture(autouse=True)
@@ -35,15 +37,15 @@ def one_thread() -> Iterator[None]:
 
 
 def test_no_run_had_them_before_and_a_run_without_names_begins_with_them() -> None:
-    assert not set(LATER) & set(ALL) and len(LATER) == 5
-    assert list(applied.RUN)[:5] == list(LATER) and set(LATER) <= set(applied.ALL)
-    assert {applied._group(m) for m in LATER} == {"new"}
+    assert len({*ALL, *LATER, *LATEST}) == len(ALL) + 10 and len(LATEST) == 5
+    assert list(applied.RUN)[:5] == list(LATEST) and set(KNOWN) <= set(applied.ALL)
+    assert {applied._group(m) for m in LATEST} == {"new"}
 
 
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")  # transformers 5.17 has no other
-@pytest.mark.parametrize("name", LATER)
+@pytest.mark.parametrize("name", KNOWN)
 def test_a_small_one_takes_its_step_on_a_cpu(name: str) -> None:
-    model, step = LATER[name](True, "cpu")
+    model, step = KNOWN[name](True, "cpu")
     before = [p.detach().clone() for p in model.parameters()]
     result = step(model)
     changed = sum(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
@@ -56,7 +58,7 @@ def test_a_small_one_takes_its_step_on_a_cpu(name: str) -> None:
 
 def test_the_runs_own_command_records_a_small_one(tmp_path: Path) -> None:
     out = tmp_path / "m.json"
-    command = [sys.executable, applied.__file__, "cross network training", "--child", "record", "--small",
+    command = [sys.executable, applied.__file__, "interest network training", "--child", "record", "--small",
                "--device", "cpu", "--out", str(out)]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     told = json.loads(out.read_text())
@@ -67,7 +69,7 @@ def test_the_runs_own_command_records_a_small_one(tmp_path: Path) -> None:
 
 def test_each_was_predicted_and_is_a_program_that_can_be() -> None:
     record: Json = json.loads(RECORD.read_text(encoding="utf-8"))
-    assert record["measured"] is False and [m["model"] for m in record["models"]] == list(LATER)
+    assert record["measured"] is False and [m["model"] for m in record["models"]] == list(KNOWN)
     for one in record["models"]:
         assert callable(getattr(applied_programs, one["model"].replace(" ", "_"))), PROGRAMS
         step = one["predicted_us"]
