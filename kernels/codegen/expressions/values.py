@@ -41,6 +41,12 @@ class Deeper(Exception):  # noqa: N818 - control flow: compute this first, then 
         self.guards = guards
 
 
+def is_power_of_two(value: Value) -> bool:
+    """A number by which dividing and multiplying by its reciprocal round alike."""
+    fraction, exponent = math.frexp(float(value.number or 0)) if value.kind == "number" else (0.0, 0)
+    return abs(fraction) == 0.5 and abs(exponent) < 126
+
+
 @functools.cache
 def _helpers(text: str) -> tuple[str, ...]:
     """The helper functions that an expression calls."""
@@ -262,6 +268,8 @@ class Builder:
                 return self.quotient(*operands)
             if self.of_a_row(*operands):
                 text = "over_row({0}, {1})"
+            elif is_power_of_two(operands[1]):  # whose reciprocal is exact
+                return self.quotient(*operands)
         result = "bool" if entry.domain in (ops.COMPARE, ops.LOGICAL) else inner
         return self.expression(text, result, *operands)
 

@@ -69,3 +69,9 @@ def test_results_of_sixteen_bits_take_the_reciprocal_alone() -> None:
     (source,) = generate(lower(parse(text))).sources
     assert "over_row" not in source.text
     assert "inverse = 1.0 / " in source.text
+
+
+@pytest.mark.parametrize(("divisor", "called"), [("16", False), ("-0.25", False), ("3", True), ("1e-45", True)])
+def test_powers_of_two_are_multiplied_by_their_reciprocal(divisor: str, called: bool) -> None:
+    (source,) = generate(lower(parse(f"x: f32[64, 512]\nreturn torch.tanh(x) / {divisor}\n"))).sources
+    assert ("div_rn(" in source.text) == called
