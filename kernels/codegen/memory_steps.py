@@ -54,7 +54,7 @@ def _shape(node: torch.fx.Node) -> torch.Size | None:
 def _viewed(node: torch.fx.Node, shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
     """The steps of what a node makes of something of this shape and these steps."""
     name, new = base(node), tuple(fake(node).shape)
-    if name not in ops.VIEWS or new == shape:
+    if name not in ops.VIEWS:
         return steps
     if name in ("t", "numpy_T"):
         return tuple(reversed(steps))

@@ -41,6 +41,8 @@ def test_a_dimension_that_runs_through_several_has_its_first_step() -> None:
         ("x: f32[4, 6].strides(1, 4)\ny = x.contiguous().view(24)[:24] + 1\nreturn y.sum()\n", (1,)),
         ("x: f32[4, 6].strides(1, 4)\nreturn (x.contiguous() * 2).bfloat16().sum(0)\n", (1, 4)),
         ("x: f32[4, 6]\nreturn (x.transpose(0, 1).contiguous() * 2).sum(0)\n", (1, 6)),
+        ("x: f32[5, 5]\nreturn (x.transpose(0, 1).contiguous() * 2).sum(0)\n", (1, 5)),
+        ("x: f32[5, 5, 5]\nreturn (x.permute(2, 0, 1).contiguous() * 2).sum(0)\n", (1, 25, 5)),
         ("x: f32[6]\nreturn (x.expand(4, 6).contiguous() * 2).sum(0)\n", (0, 1)),
     ],
 )
