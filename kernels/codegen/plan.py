@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,6 +30,7 @@ from kernels.codegen.index import (
     spread,
     whole,
 )
+from kernels.codegen.memory_steps import memory_steps
 from kernels.codegen.nodes import base, bind, dtype_of, fake
 
 MAX_SPLITS = 8
@@ -258,8 +259,9 @@ class Frame:
         return shape == (*self.shape[:last], self.picked, *self.shape[last + 1 :])
 
 
-def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -> list[Frame]:
+def _frames(members: Sequence[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -> list[Frame]:
     """Domains to try: the reductions' rows and columns, or the largest output in the order of its memory."""
+    inside = frozenset(members)
     frames: list[Frame] = []
     flipped: list[Frame] = []
     in_memory: list[Frame] = []
@@ -275,7 +277,7 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
         picked = bind(node)["k"] if base(node) == "topk" and dims else 0
         frame = Frame(domain, shape, (*kept, *dims), True, picked=0 if [picked] == columns else picked, columns=dims)
         if base(node) not in PLACED:
-            in_memory.append(_as_in_memory(frame, kept, node))
+            in_memory.append(_as_in_memory(frame, kept, node, inside))
         frames.append(frame)
         if base(node) in ops.SCANS and dims:
             flipped.append(replace(frames[-1], flipped=True))
@@ -292,10 +294,10 @@ def _frames(members: Iterable[torch.fx.Node], wanted: Sequence[torch.fx.Node]) -
     return list(dict.fromkeys([*pointwise, *first, *frames, *flipped]))
 
 
-def _as_in_memory(frame: Frame, kept: tuple[int, ...], node: torch.fx.Node) -> Frame:
+def _as_in_memory(frame: Frame, kept: tuple[int, ...], node: torch.fx.Node, inside: frozenset[torch.fx.Node]) -> Frame:
     """The frame with its rows and columns in the order in which they lie in memory."""
     source = next(n for n in node.all_input_nodes if tuple(fake(n).shape) == frame.shape)
-    strides = fake(source).stride()
+    strides = memory_steps(source, inside)
 
     def ordered(dims: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(dims, key=lambda d: (-strides[d], d)))

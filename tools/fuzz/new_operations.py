@@ -346,6 +346,8 @@ def main(arguments: Sequence[str]) -> int:
     reader.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     reader.add_argument("--out", type=Path)
     asked = reader.parse_args(arguments)
+    if asked.out is not None:
+        asked.out.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     seeds = range(asked.first, asked.first + asked.count)
     programs = [(family, seed) for seed in seeds for family in asked.family]

@@ -167,7 +167,7 @@ REDUCTIONS: Mapping[str, str] = {
 """Operations that reduce over the last dimensions, and how."""
 
 SCANS: Mapping[str, str] = {
-    "cumsum": "sum", "cumprod": "prod", "logcumsumexp": "log_add", "cummax": "nan_max", "cummin": "nan_min",
+    "cumsum": "sum", "cumprod": "prod", "logcumsumexp": "log_sums", "cummax": "nan_max", "cummin": "nan_min",
 }  # fmt: skip
 """Operations that run along one dimension, and how."""
 
@@ -244,6 +244,24 @@ def gelu_tanh_slope(x):
     """Derivative of the tanh form of GELU."""
     s = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
     return s + x * s * (1.0 - s) * 1.5957691216057308 * (1.0 + 0.134145 * x * x)
+''',
+    "over_row": '''@triton.jit
+def over_row(x, divisor):
+    """x / divisor, rounded as tl.div_rn rounds: one division for a whole row, products for each element.
+
+    A quotient by the reciprocal, corrected by how far it misses x; next to it where either is below 2^-100.
+    """
+    if INTERPRETED:  # whose fma rounds twice
+        return tl.div_rn(x, divisor)
+    size = tl.abs(divisor)
+    small, large = 5.421010862427522e-20, 1.8446744073709552e19  # 2^-64 and 2^64 keep the reciprocal in range
+    scale = tl.where(size > large, small, tl.where(size < small, large, 1.0))
+    divisor *= scale
+    inverse = tl.div_rn(1.0, divisor)
+    x *= scale
+    quotient = x * inverse
+    beyond = tl.fma(quotient, divisor, -x)
+    return tl.where(tl.abs(beyond) < 1e38, tl.fma(-beyond, inverse, quotient), quotient)  # not of infinities
 ''',
     "nan_max": '''@triton.jit
 def nan_max(a, b):
@@ -340,6 +358,13 @@ def log_add(a, b):
     top = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
     low = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
     return tl.where(tl.abs(top) == float("inf"), top, top + log1p(tl.exp(low - top)))
+''',
+    "log_sums": '''@triton.jit
+def log_sums(a, s, b, t):
+    """exp(a) * s + exp(b) * t as such a pair, with the larger exponent: one exponential and no logarithm a step."""
+    top = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    share = tl.where(a == b, 1.0, tl.exp(-tl.abs(a - b)))  # infinities of one sign have no difference
+    return top, tl.where(a < b, s * share + t, s + t * share)
 ''',
     "first_largest": '''@triton.jit
 def first_largest(a, i, b, j):

@@ -23,7 +23,7 @@ MAX_VALUES = 400
 EIGHT_BITS = ("f8e4m3", "f8e5m2")
 """Floats that no GPU casts to as every torch does: what is beyond the largest number is its own in some versions."""
 SCAN_HELPERS: Mapping[str, tuple[str, ...]] = {
-    "nan_max": ("nan_max",), "nan_min": ("nan_min",), "log_add": (*ops.HELPERS_OF["log_add"], "log_add"),
+    "nan_max": ("nan_max",), "nan_min": ("nan_min",), "log_sums": ("log_sums",),
     "latest_largest": ("latest_largest",), "latest_smallest": ("latest_smallest",),
 }  # fmt: skip
 """Device functions of a scan that has no name in Triton."""
@@ -39,6 +39,12 @@ class Deeper(Exception):  # noqa: N818 - control flow: compute this first, then 
         self.node = node
         self.index = index
         self.guards = guards
+
+
+def is_power_of_two(value: Value) -> bool:
+    """A number by which dividing and multiplying by its reciprocal round alike."""
+    fraction, exponent = math.frexp(float(value.number or 0)) if value.kind == "number" else (0.0, 0)
+    return abs(fraction) == 0.5 and abs(exponent) < 126
 
 
 @functools.cache
@@ -257,16 +263,25 @@ class Builder:
         if text is None:
             raise Unsupported(f"{name} of {inner}")
         operands = [self.cast(a, inner) if isinstance(a, Value) else self.number(a, inner) for a in args]
-        if name in ("div", "true_divide") and inner == "f32" and not self.precise:
-            return self.quotient(*operands)
+        if name in ("div", "true_divide") and inner == "f32":
+            if not self.precise:
+                return self.quotient(*operands)
+            if self.of_a_row(*operands):
+                text = "over_row({0}, {1})"
+            elif is_power_of_two(operands[1]):  # whose reciprocal is exact
+                return self.quotient(*operands)
         result = "bool" if entry.domain in (ops.COMPARE, ops.LOGICAL) else inner
         return self.expression(text, result, *operands)
+
+    def of_a_row(self, top: Value, bottom: Value) -> bool:
+        """All of a row is divided by one value that the kernel has computed."""
+        return top.columns and not bottom.columns and bottom.kind != "number" and self.domain.columns > 0
 
     def quotient(self, top: Value, bottom: Value) -> Value:
         """top / bottom. One reciprocal for a whole row or number, where a product per element will do."""
         if bottom.kind == "number" and bottom.number:
             return self.expression("{0} * {1}", top.dtype, top, self.number(1.0 / bottom.number, top.dtype))
-        if top.columns and not bottom.columns and self.domain.columns:
+        if self.of_a_row(top, bottom):
             inverse = self.named(self.expression("1.0 / {0}", top.dtype, bottom), "inverse")
             return self.expression("{0} * {1}", top.dtype, top, inverse)
         return self.expression("{0} / {1}", top.dtype, top, bottom)

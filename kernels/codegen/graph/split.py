@@ -18,6 +18,7 @@ from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.reductions import reduced_over
 from kernels.codegen.graph.few_rows import WHOLE, in_steps, operand_of
 from kernels.codegen.graph.steps import Parts, Steps
+from kernels.codegen.memory_steps import memory_steps
 from kernels.codegen.nodes import base, bind, fake
 from kernels.codegen.stages import signature
 from profiler.region.graph.lazy_code import graph_module
@@ -54,13 +55,15 @@ SCANS: Mapping[str, tuple[Any, Any, Any, float]] = {
 """What gives all of a part, what runs along it, what joins two, and where it begins."""
 
 
-def parts_of(source: torch.Tensor, dims: tuple[int, ...]) -> Parts | None:
-    """How to split a reduction of `source` over `dims`; None where one step will do, or where sizes do not divide."""
-    shape = tuple(source.shape)
+def parts_of(shape: tuple[int, ...], strides: tuple[int, ...], dims: tuple[int, ...]) -> Parts | None:
+    """How to split a reduction over `dims`; None where one step will do, or where sizes do not divide.
+
+    shape, strides: of what is reduced, as it lies in the memory it is read from.
+    """
     elements, width = math.prod(shape), math.prod(shape[d] for d in dims)
     if elements < SMALLEST or width < 2 * SHORTEST:
         return None
-    nearest = min((d for d, n in enumerate(shape) if n > 1), key=lambda d: (source.stride(d), -d))
+    nearest = min((d for d, n in enumerate(shape) if n > 1), key=lambda d: (strides[d], -d))
     programs = elements // width / (1 if nearest in dims else SIDE_BY_SIDE)
     if programs >= FEWEST:
         return None
@@ -128,10 +131,11 @@ def split(graph: Graph) -> Graph:
     chosen: dict[torch.fx.Node, Parts | None] = {}
     for node in graph.module.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and base(node) in SPLIT:
-            source, dims = fake(operand_of(bind(node))), reduced_over(node)[1]
+            operand, dims = operand_of(bind(node)), reduced_over(node)[1]
+            source, shape, strides = fake(operand), tuple(fake(operand).shape), memory_steps(operand)
             if len(dims) > 1 and base(node) not in WHOLE and (base(node) in PLACES or _dense(source, dims)):
-                source, dims = torch.empty(source.numel(), dtype=source.dtype, device="meta"), (0,)
-            parts = parts_of(source, dims)
+                shape, strides, dims = (source.numel(),), (1,), (0,)
+            parts = parts_of(shape, strides, dims)
             if base(node) in ops.PLACED_SCANS and not _values_alone(node):
                 parts = None
             if parts is not None or (base(node) in WHOLE and _read_by_another(node)):

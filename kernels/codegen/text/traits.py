@@ -13,7 +13,7 @@ from kernels.codegen.traits_model import GeneratedTraits
 from profiler.region.model import ITEMSIZE
 
 SPECIAL = re.compile(
-    r"\b(?:exp2?|log2?|log1p|expm1|sqrt(?:_rn)?|rsqrt|sin|cos|tan|sigmoid|erf|tanh|pow|lgamma)\(|\blog_add\b"
+    r"\b(?:exp2?|log2?|log1p|expm1|sqrt(?:_rn)?|rsqrt|sin|cos|tan|sigmoid|erf|tanh|pow|lgamma)\(|\blog_(?:add|sums)\b"
 )
 """Calls in an expression that special-function units take, or tens of instructions."""
 HEAVY = re.compile(r"\b(erf|tanh|pow|lgamma|log1p|expm1|tan)\(")

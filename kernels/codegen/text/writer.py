@@ -22,8 +22,8 @@ HIGHEST = {"i64": 2**63 - 1, "i32": 2**31 - 1, "i16": 2**15 - 1, "i8": 2**7 - 1,
 
 def identity(how: str, dtype: str) -> str:
     """What a masked-out element contributes to a reduction."""
-    if how in ("sum", "mean", "m2", "prod", "log_add"):
-        start = {"prod": 1.0, "log_add": float("-inf")}.get(how, 0)
+    if how in ("sum", "mean", "m2", "prod", "log_sums"):
+        start = {"prod": 1.0, "log_sums": float("-inf")}.get(how, 0)
         return literal(start, dtype)
     lowest = how in ("max", "nan_max", "whole_max", "argmax", "latest_largest")
     if dtype.startswith("f"):
@@ -192,6 +192,9 @@ class Writer:
         if len(arguments) == 2:
             self.scan_pair(value, arguments, carry)
             return
+        if value.text == "log_sums":
+            self.scan_logarithms(value, arguments[0], carry)
+            return
         simple = {"sum": ("tl.cumsum", "{1} + {0}"), "prod": ("tl.cumprod", "{1} * {0}")}
         if value.text in simple:
             call, joined = simple[value.text]
@@ -218,6 +221,17 @@ class Writer:
             self.say(f"{carry[0]} = {self.last_column(most, value.args[0].dtype)}")
             self.say(f"{carry[1]} = {self.last_column(name, value.dtype)}")
 
+    def scan_logarithms(self, value: Value, argument: str, carry: tuple[str, ...]) -> None:
+        """The running logarithm of a sum of exponentials: pairs of an exponent and how often it counts."""
+        tops, shares = self.names.new("tops"), self.names.new("shares")
+        self.say(f"{shares} = tl.full({argument}.shape, 1.0, {ops.TRITON_DTYPES[value.dtype]})")
+        self.say(f"{tops}, {shares} = tl.associative_scan(({argument}, {shares}), {self.axis}, log_sums)")
+        if carry:
+            self.say(f"{tops}, {shares} = log_sums({carry[0]}, {carry[1]}, {tops}, {shares})")
+            for kept, now in zip(carry, (tops, shares), strict=True):
+                self.say(f"{kept} = {self.last_column(now, value.dtype)}")
+        self.assign(value, f"{tops} + tl.log({shares})")
+
     def last_column(self, name: str, dtype: str) -> str:
         """What the last column of a block holds."""
         kept = f".to({ops.TRITON_DTYPES[dtype]})" if dtype in ("i8", "u8", "i16") else ""  # a sum is of 32 bits
@@ -227,7 +241,8 @@ class Writer:
         """Names for what a scan hands on from block to block, before the first."""
         shape = "(ROWS, 1)" if self.two_dimensional else "(1,)"
         names = []
-        for place, part in enumerate(value.args):
+        parts = [*value.args, *value.args] if value.text == "log_sums" else value.args  # an exponent and its share
+        for place, part in enumerate(parts):
             start = "0" if place else identity(value.text, part.dtype)
             names.append(self.names.new(f"{value.name or 'v'}_before"))
             self.say(f"{names[-1]} = tl.full({shape}, {start}, {ops.TRITON_DTYPES[part.dtype]})")
