@@ -87,7 +87,7 @@ class SingleStreamBlock(nn.Module):
 
 def turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """Pairs of neighbours turned by their position's angles, in f32. x: [B, H, T, D]; angles: [T, D / 2]."""
-    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    even, odd = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
     cosine, sine = angles.cos(), angles.sin()
     return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], -1).flatten(-2).type_as(x)
 
