@@ -258,8 +258,9 @@ def space(
 
     def dot(bm: int, bn: int, bk: int, warps: int, stages: int, split: int = 1) -> Variant:
         bk = min(bk, group & -group) if grouped else bk
+        numbers = per if bk // per >= 16 else 8 // bits  # a product is of 16 numbers at least
         constants: tuple[tuple[str, Any], ...] = (
-            ("BM", bm), ("BN", bn), ("BK", bk), ("SPLIT_K", split), ("PER", per), ("BITS", bits),
+            ("BM", bm), ("BN", bn), ("BK", bk), ("SPLIT_K", split), ("PER", numbers), ("BITS", bits),
             ("EVEN", k % bk == 0), ("GROUPED", grouped), *stored,
         )  # fmt: skip
         shared = stages * (bn * bk * bits // 8 + bm * bk * 2) + bm * bk * 2
@@ -277,7 +278,8 @@ def space(
         if not words:
             return [rows(0, 0, 4, s) for s in (1, splits(16, 256)[-1])]
         step = 16 * 4 * (32 // bits)
-        for bn, bc, warps, stages in ((32, 16, 4, 1), (32, 16, 4, 2), (64, 16, 4, 1), (16, 16, 4, 2), (64, 16, 4, 2)):
+        shapes = [(32, 16, 4, 1), (16, 16, 4, 2), (32, 16, 4, 2), (16, 16, 4, 1)]
+        for bn, bc, warps, stages in shapes if m > 1 else [*shapes[:3], (64, 16, 4, 1), (64, 16, 4, 2)]:
             several = splits(bn, step * bc // 16, 16)
             variants += [rows(bn, bc, warps, s, stages) for s in (several if stages == 1 else several[-2:])]
         few = splits(64, 128)
@@ -290,6 +292,8 @@ def space(
         several = splits(bn, bk)
         first = bn == 64 and stages == 4
         variants += [dot(bm, bn, bk, warps, stages, s) for s in (several if first else several[-1:])]
+    if m > 64 and grouped:
+        variants += [dot(64, 64, 128, 4, 4)]  # three results of 128 rows fill the registers
     if m > 128:
         variants += [dot(64, 128, 64, 4, 4), dot(128, 64, 64, 4, 4)]
     return variants
