@@ -15,8 +15,8 @@ each index, which leaves the sums less to do and writes in order: the tuner's ch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -285,8 +285,7 @@ def embedding_bag_backward(
     return dw, ds
 
 
-@dataclass(frozen=True, slots=True)
-class Products:
+class Products(NamedTuple):
     """What the gradient ds of sample weights is made of, where it is not made with the table's."""
 
     dy: torch.Tensor
@@ -336,7 +335,7 @@ def launch_table(
 ) -> None:  # fmt: skip
     """Run one variant into dw, and fill products.ds where there are products."""
     if products is not None and not variant["PRODUCTS"] and count:
-        launch_products(product_space(dw.shape[1])[1], products)
+        launch_products(product_space(dw.shape[1])[1], *products)
     segments.launch(variant, dy, gather, top, edges, dw, count)
 
 
@@ -346,9 +345,9 @@ def _of_weights(products: Products) -> None:
     if len(indices) and table.shape[1]:
         key = (*table.shape, len(indices), table.dtype, indices.dtype, ds.dtype)
         variant = weights_tuner.pick(
-            key, lambda: product_space(table.shape[1]), launch_products, products, uncopied=(products,)
+            key, lambda: product_space(table.shape[1]), launch_products, *products, uncopied=products
         )
-        launch_products(variant, products)
+        launch_products(variant, *products)
 
 
 def product_space(columns: int) -> list[Variant]:
@@ -358,11 +357,13 @@ def product_space(columns: int) -> list[Variant]:
             for r, w in ((8, 2), (16, 4), (32, 4))]  # fmt: skip
 
 
-def launch_products(variant: Variant, products: Products) -> None:
+def launch_products(
+    variant: Variant, dy: torch.Tensor, table: torch.Tensor, indices: torch.Tensor, bags: torch.Tensor,
+    ds: torch.Tensor,
+) -> None:  # fmt: skip
     """Run one variant into ds [indices]."""
-    dy, table, ds = products.dy, products.table, products.ds
     sample_products[(triton.cdiv(len(ds), variant["ROWS"]),)](
-        dy, table, products.indices, products.bags, ds, len(ds), table.shape[1], dy.stride(0), table.stride(0),
+        dy, table, indices, bags, ds, len(ds), table.shape[1], dy.stride(0), table.stride(0),
         **variant.meta,
     )  # fmt: skip
 
