@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 from app.trace_report.step_model import GRAPH_GAP_US
 from tools.docs import measured_page
+from tools.docs.generated_programs import by_family
 from tools.docs.measured_page import load
 
 
@@ -92,3 +95,12 @@ def test_the_gap_of_a_graph_is_what_was_measured():
     assert len(short) == 2
     for row in short:
         assert row["graph_us"] - row["kernel_us"] == pytest.approx(GRAPH_GAP_US, abs=0.05)
+
+
+def test_no_family_of_programs_that_lost_is_slower_than_the_compiler_in_the_median():
+    """The families with losses on an H100, generated anew on an H200."""
+    record = load("new-operations")
+    assert "H200" in record["device"]
+    for family, programs in by_family(record).items():
+        assert {p["status"] for p in programs} == {"right"}, family
+        assert statistics.median(p["ratio"] for p in programs) <= 1.1, family

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tools.docs import h100_page
-from tools.docs.h100_page import by_family, load, predicted
+from tools.docs.generated_programs import by_family
+from tools.docs.h100_page import load, predicted
 
 
 def test_the_page_is_what_the_records_say() -> None:

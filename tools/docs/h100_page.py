@@ -4,17 +4,21 @@ them."""
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from tools.docs.measured_page import RECORDS, ROOT, table
+from tools.docs.generated_programs import new_operations
+from tools.docs.measured_page import RECORDS, ROOT
+from tools.docs.tables import table
 
 Json = dict[str, Any]
 
 PAGE = ROOT / "docs" / "measured-h100.md"
-SLOW = 1.1
-"""Times torch.compile's time from which a generated program is listed as a loss."""
+SINCE = {
+    "arg 20": ": the least of a negated i32 row. The generator reduces integers in 64 bits since, which were right in "
+    "the same place; not run again."
+}
+"""Of programs that were wrong, what is known since."""
 WORDS = {3: "delete it", 4: "wrong", 5: "it cheats", 6: "it crashed", 7: "it hung"}
 OPTIONS = {
     "compile-model": "torch.compile(model)", "cuda-graphs": 'torch.compile(model, mode="reduce-overhead")',
@@ -35,7 +39,7 @@ def load(name: str) -> Any:
 def page() -> str:
     """The whole document."""
     parts = [
-        HEAD, *bounds(load("bounds")), *own_kernels(load("own-kernel")), *new_operations(load("new-operations")),
+        HEAD, *bounds(load("bounds")), *own_kernels(load("own-kernel")), *new_operations(load("new-operations"), SINCE),
         *training(load("training")), *applied(load("applied")),
     ]  # fmt: skip
     return "\n".join(parts).rstrip() + "\n"
@@ -65,42 +69,6 @@ def own_kernels(record: Json) -> Iterator[str]:
         [[r["function"], f"{r['exit_status']}: {WORDS[r['exit_status']]}", r["verdict"].split("https")[0].strip()]
          for r in record["runs"]],
     )  # fmt: skip
-
-
-def by_family(record: Json) -> dict[str, list[Json]]:
-    """Programs by family."""
-    made: dict[str, list[Json]] = {}
-    for program in record["programs"]:
-        made.setdefault(program["family"], []).append(program)
-    return made
-
-
-def new_operations(record: Json) -> Iterator[str]:
-    """Random programs over what the generator writes."""
-    yield "## Random programs over the generator's newer operations\n"
-    yield (
-        "`python -m tools.fuzz.new_operations`: each generated, held to float64, and timed in turns with torch.compile "
-        "(default mode). Ratio: its time over torch.compile's.\n"
-    )
-    rows = []
-    for family, programs in by_family(record).items():
-        ratios = [p["ratio"] for p in programs if p["status"] == "right"]
-        rows.append([
-            family, str(len(programs)), str(len(ratios)), f"{statistics.median(ratios):.2f}", f"{max(ratios):.2f}",
-            str(sum(r > SLOW for r in ratios)),
-        ])  # fmt: skip
-    yield from table(["family", "programs", "right", "median ratio", "worst", f"above {SLOW}"], rows)
-    for program in record["programs"]:
-        if program["status"] != "right":
-            yield (
-                f"- Wrong: {program['family']} {program['seed']}, {program['message']}: the least of a negated i32 row."
-                " The generator reduces integers in 64 bits since, which were right in the same place; not run again."
-            )
-    slow = sorted(
-        (p for p in record["programs"] if p["status"] == "right" and p["ratio"] > SLOW), key=lambda p: -p["ratio"]
-    )
-    listed = ", ".join(f"{p['family']} {p['seed']} ({p['ratio']:.2f})" for p in slow)
-    yield f"- Losses: {listed}.\n"
 
 
 def training(record: Json) -> Iterator[str]:

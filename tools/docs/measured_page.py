@@ -11,6 +11,8 @@ from typing import Any, cast
 from app.objects.trace import TraceBody
 from app.trace_report import profiler_cost
 from app.trace_report.step_model import ENDS, End, step_of
+from tools.docs.generated_programs import new_operations
+from tools.docs.tables import table
 from tools.records.launched_record import lines as launched
 from tools.records.launched_record import row_lines
 from tools.records.step_record import lines as steps
@@ -44,16 +46,9 @@ def page() -> str:
     parts = [HEAD, *verdicts(load("verdicts")), *repeatability(load("validations")), *in_place(load("steps")),
              *applied(load("applied")), *with_modules(load("program")), *landscapes(load("landscapes")),
              *chains(load("chains")),
-             *kits(load("kits")), *launched(load("launched")), *row_lines(load("rows"))]  # fmt: skip
+             *kits(load("kits")), *launched(load("launched")), *row_lines(load("rows")),
+             *new_operations(load("new-operations"), {})]  # fmt: skip
     return "\n".join(parts) + "\n"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Markdown."""
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'|'.join('-' for _ in head)}|"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
-    yield ""
 
 
 def verdicts(record: Json) -> Iterator[str]:

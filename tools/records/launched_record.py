@@ -1,8 +1,10 @@
 """What `benchmarks/validation/launched.py` and `tools.fuzz.new_operations --family rows` wrote, as records of a device:
-`python -m tools.records.launched_record FOLDER ...` writes tests/records/launched-*.json and rows-*.json.
+`python -m tools.records.launched_record FOLDER ...` writes tests/records/launched-*.json, rows-*.json and
+new-operations-*.json.
 
-FOLDER: with validations.json, block/block.json, programs.json of one run, or rows-new.json and rows-old.json of two
-states of the generator. Of a region that several folders have, the validation with more timed candidates is kept.
+FOLDER: with validations.json, block/block.json, programs.json of one run, rows-new.json and rows-old.json of two
+states of the generator, or new-operations.json of one. Of a region that several folders have, the validation with more
+timed candidates is kept.
 """
 
 from __future__ import annotations
@@ -113,6 +115,11 @@ def written(folders: Sequence[Path], date: str) -> Iterator[tuple[str, Json]]:
     for folder in folders:
         if compared := rows(folder):
             yield f"rows-{short_name(compared['device'])}", {"date": date, **compared}
+        if body := read(folder / "new-operations.json"):
+            yield f"new-operations-{short_name(body['gpu'])}", {
+                "device": body["gpu"], "date": date, "software": {key: body[key] for key in ("torch", "triton")},
+                "programs": [trimmed(p) for p in body["programs"]],
+            }  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
