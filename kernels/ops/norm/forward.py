@@ -83,7 +83,7 @@ def teams(columns: int, dtype: torch.dtype, halves: int, form: Form) -> list[Var
     """Several programs a row that walk. Not for the interpreter, where none can wait for another."""
     sizes = [(4096, 2, 3), (4096, 4, 3), (8192, 4, 3)]
     if halves == 2 and not (form.residual or form.centered):
-        sizes += [(8192, 8, 3), (16384, 16, 3)]
+        sizes += [(16384, 16, 3)]
     return [team(columns, dtype, max(halves, 1), form, *s) for s in sizes if 1 < triton.cdiv(columns, s[0]) <= 32]
 
 

@@ -88,7 +88,7 @@ def builds(form: Form) -> tuple[Build, ...]:
               norms.pieces(32768, 2, torch.bfloat16, form, 32, 1)]  # fmt: skip
     packed += [norms.pieces(32768, 2, torch.bfloat16, form, *choice) for choice in norms.asking(form)[:2]]
     others = [norms.space(64, n, torch.bfloat16, 0, form)[0] for n in (256, 100_000)]
-    teams = ((4096, 2, 3),) if form.residual or form.centered else ((4096, 2, 3), (8192, 8, 3), (16384, 16, 3))
+    teams = ((4096, 2, 3),) if form.residual or form.centered else ((4096, 2, 3), (16384, 16, 3))
     others += [norms.team(65536, torch.bfloat16, 2, form, *s) for s in teams]
     return tuple(
         Build(v, {k: t for k, t in SIGNATURE.items() if k in v.kernel.arg_names}, divisible=STRIDES)
