@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from app.objects.common import Range
 from app.objects.trace import Action, PhaseKind, Trace, TraceBody
 from app.trace_report.actions import (
+    depthwise,
     fp8,
     host,
     math_attention,
@@ -232,7 +233,10 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
         alone = regions.of_regions(step, whole_step.places(whole), graphs=True)
         options = [*whole, *(o for o in alone if o.tool not in ("compile", "triton"))]
     else:
-        turning = waits.conversions(step, kernels) if keeps_channels_last(step.regions, trained) else {}
+        turning = {}
+        if keeps_channels_last(step.regions, trained):
+            turning, own = waits.conversions(step, kernels), depthwise.gone(step, kernels, device)
+            turning = {i: min(1.0, turning.get(i, 0.0) + own.get(i, 0.0)) for i in {*turning, *own}}
         whole = whole_step.whole_model(step, blockers, turning)
         whole = _one_counted(step, whole, [o.change for o in precise if o.counted and o.change])
         within = whole_step.places([o for o in whole if o.counted])

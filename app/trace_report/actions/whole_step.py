@@ -69,7 +69,8 @@ def whole_model(
 ) -> list[Option]:
     """torch.compile(model), with and without CUDA graphs; the second stands beside the first where launches pace it.
 
-    conversions: of regions the share of time that turns images around, where a whole model keeps them channels-last.
+    conversions: of regions the share of time that turns images around, or that kernels take which channels-last ones
+    replace, where a whole model keeps them so.
     """
     time = {i: _without(left, (conversions or {}).get(i, 0.0)) for i, left in covered(step).items()}
     if not time:
