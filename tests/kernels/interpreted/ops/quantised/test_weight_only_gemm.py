@@ -12,7 +12,6 @@ from kernels.agreement import disagreement
 from kernels.ops.quantised import weight_only_gemm as file
 from kernels.ops.quantised.weight_only_gemm import OPERATIONS, inputs, launch, reference, space, weight_only_gemm
 from kernels.spec import Maker, case
-from kernels.tuning import watched
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -36,33 +35,6 @@ def test_every_variant_agrees(bits: int, group: int, m: int) -> None:
             y = torch.full((m, 70), torch.nan, dtype=torch.float16)
             launch(variant, x, w, scale, zero, 0.0, bias, y)
             assert disagreement(STORED, y, arguments) == "", str(variant)
-
-
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("zero", ["tensor", "number", ""])
-@pytest.mark.parametrize(("bits", "group", "unsigned"), [(4, 0, 0), (4, 96, 0), (8, 0, 0), (8, 32, 1)])
-def test_many_rows_take_weights_unpacked_into_16_bits(
-    bits: int, group: int, unsigned: int, zero: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Chosen first where they can be read as words and no bias comes after; K is no whole number of tiles."""
-    monkeypatch.setattr(file.tuner, "chosen", {})
-    c = case(dtype, m=130, k=672, n=9, bits=bits, group=group, zero=zero, unsigned=unsigned)
-    arguments = inputs(c, Maker())
-    with watched() as picks:
-        y = weight_only_gemm(*arguments)
-    assert picks[0].chosen.kernel is file.unpack_weights
-    assert disagreement(STORED, y, arguments) == ""
-
-
-@pytest.mark.parametrize(("bits", "k"), [(4, 36), (8, 34)])
-def test_rows_that_are_no_whole_words_are_read_as_bytes(bits: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file.tuner, "chosen", {})
-    for m in (2, 20, 130):
-        arguments = inputs(case("f16", m=m, k=k, n=9, bits=bits, zero="tensor"), Maker())
-        with watched() as picks:
-            y = weight_only_gemm(*arguments)
-        assert all(v.kernel in (file.weight_only_bytes, file.weight_only_dot) for v in picks[0].variants)
-        assert disagreement(STORED, y, arguments) == ""
 
 
 @pytest.mark.parametrize("m", [1, 4])
