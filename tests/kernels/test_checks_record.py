@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from app.accuracy.tables import LATER
 from kernels.operations import operations
 from tests.conftest import ROOT
 
@@ -37,3 +38,21 @@ def test_the_only_faults_are_within_what_a_mean_in_f32_costs() -> None:
         assert "mean=1000.0" in fault
         (error,) = re.findall(r"error (\S+) of", fault)
         assert float(error) < 1000 * 2**-24
+
+
+LATER_RECORD = json.loads((ROOT / "tests" / "records" / "checks-later-h200.json").read_text())
+
+
+def test_the_second_set_ran_at_random_and_under_the_sanitizer_and_nothing_was_wrong() -> None:
+    assert "H200" in LATER_RECORD["device"]
+    for part in PARTS:
+        assert set(LATER_RECORD[part]) >= LATER, part
+        assert [name for name, r in LATER_RECORD[part].items() if r["wrong"] or not r["calls"]] == [], part
+    assert sum(r["calls"] for r in LATER_RECORD["sanitize"].values()) >= 400
+    assert sum(r["calls"] for r in LATER_RECORD["soak"].values()) >= 500
+
+
+def test_sizes_beyond_32_bits_ran_of_the_second_set_wherever_it_has_such_a_case() -> None:
+    beyond = {o.name for o in operations() if o.beyond is not None} & LATER
+    assert set(LATER_RECORD["beyond"]) == beyond
+    assert [name for name, r in LATER_RECORD["beyond"].items() if r["wrong"]] == []

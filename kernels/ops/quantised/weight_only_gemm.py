@@ -503,9 +503,40 @@ ZEROS = (("ZERO", True), ("NUMBER", False), ("BIAS", False))
 NUMBERS = (("ZERO", False), ("NUMBER", True), ("BIAS", False))
 LAYERS = ((4096, 4096), (28672, 4096), (4096, 14336))
 """N, K of a model of 8 billion parameters: out, gate and up, down."""
+_EACH = (
+    "Each number of four bits is shifted, scaled and added by itself here. A kernel that takes 16 bytes a thread and "
+    "scales sums took 15.8, 54.2 and 29.2 us for the three rows of m=1, and was wrong in f16. "
+)
+_AGAIN = "W is unpacked again for every 128 rows of X; the advice calls the other. "
+LOSES = {
+    "bf16 m=1 k=4096 n=4096 bits=4 group=128 zero=tensor":
+        f"_weight_int4pack_mm takes 10.5 us, this 16.8. {_EACH}Tried: 10 more (16.7 to 55).",
+    "bf16 m=1 k=4096 n=28672 bits=4 group=128 zero=tensor":
+        f"_weight_int4pack_mm takes 36.9 us, this 49.8. {_EACH}Tried: 8 more (50 to 165).",
+    "bf16 m=1 k=14336 n=4096 bits=4 group=128 zero=tensor":
+        f"_weight_int4pack_mm takes 22.5 us, this 32.3. {_EACH}Tried: 10 more (32.6 to 182).",
+    "bf16 m=4 k=4096 n=28672 bits=4 group=128 zero=tensor": "_weight_int4pack_mm takes 51.4 us, this 54.1.",
+    "bf16 m=1 k=4096 n=28672 bits=4 group=32 zero=number":
+        "gemlite takes 42.5 us, this 65.7: it packs W anew, once, for its own loads. Tried: 8 more (65.6 to 176).",
+    "bf16 m=16 k=4096 n=4096 bits=8": "gemlite takes 14.7 us, this 15.3.",
+    "bf16 m=16 k=4096 n=28672 bits=8": "gemlite takes 46.4 us, this 49.9.",
+    "bf16 m=512 k=4096 n=28672 bits=4 group=128 zero=tensor":
+        f"Unpacking W, then cuBLAS, takes 334 us, this 631. {_AGAIN}",
+    "bf16 m=512 k=4096 n=28672 bits=8": f"Unpacking W, then cuBLAS, takes 247 us, this 295. {_AGAIN}",
+    "bf16 m=512 k=14336 n=4096 bits=4 group=128 zero=tensor":
+        f"Unpacking W, then cuBLAS, takes 177 us, this 341. {_AGAIN}",
+    "bf16 m=512 k=14336 n=4096 bits=8": f"Unpacking W, then cuBLAS, takes 126 us, this 155. {_AGAIN}",
+    "bf16 m=4096 k=4096 n=28672 bits=4 group=128 zero=tensor":
+        f"Unpacking W, then cuBLAS, takes 1.41 ms, this 4.86. {_AGAIN}",
+    "bf16 m=4096 k=4096 n=28672 bits=8": f"Unpacking W, then cuBLAS, takes 1.32 ms, this 2.32. {_AGAIN}",
+    "bf16 m=4096 k=14336 n=4096 bits=4 group=128 zero=tensor":
+        f"Unpacking W, then cuBLAS, takes 695 us, this 2654. {_AGAIN}",
+    "bf16 m=4096 k=14336 n=4096 bits=8": f"Unpacking W, then cuBLAS, takes 642 us, this 1337. {_AGAIN}",
+}  # fmt: skip
+"""By the run of 2026-11-27 on an H200."""
 OPERATIONS = (
     Operation(
-        name="weight_only_gemm", run=weight_only_gemm, reference=reference, inputs=inputs, cost=cost,
+        name="weight_only_gemm", run=weight_only_gemm, reference=reference, inputs=inputs, cost=cost, loses=LOSES,
         beyond=case("bf16", m=16_800, k=128, n=131072, bits=8),
         checks=(
             *(case("f16", m=m, k=k, n=n, bits=b) for b in (8, 4)

@@ -204,12 +204,6 @@ OPERATIONS = (
         name="cumsum", run=cumsum, reference=reference, inputs=inputs,
         beyond=case("bf16", rows=1_050_000, columns=2048),
         cost=lambda c: Cost(bytes=2 * c["rows"] * c["columns"] * c.itemsize),
-        loses={
-            "f32 rows=16 columns=4194304":
-                "torch.compile (max-autotune) takes 147 us: it reads once, and its programs look back at their "
-                "neighbours' sums. This takes 195: it reads twice, first for the sums of 8192 elements. Tried: pieces "
-                "of 4096 (196).",
-        },
         checks=(
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16")
               for r, n in ((0, 5), (3, 0), (1, 1), (33, 31), (5, 1000))),

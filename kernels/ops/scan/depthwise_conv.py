@@ -344,22 +344,9 @@ def _signature(dtype: str, names: str) -> dict[str, str]:
 PLANES_SIGNATURE = _signature("*fp32", "planes C H W OH OW n_stride c_stride h_stride")
 STRIPS_SIGNATURE = _signature("*bf16", "lines H W OH OW n_stride h_stride")
 PIXELS_SIGNATURE = _signature("*bf16", "C H W OH OW n_stride h_stride w_stride")
-_UNPACKED = (
-    "torch.compile, which runs cuDNN's channels-last kernel, takes {}. Each of the 49 taps is loaded from L1, unpacked "
-    "from bf16 and multiplied in f32: by its instruction count these are the limit, not the bytes. Tried: 8 to 128 "
-    "pixels by 32 to 256 channels ({})."
-)
-LOSES = {
-    "bf16 images=64 channels=96 height=56 width=56 k=7 padding=3 last=True bias=True": _UNPACKED.format(
-        "170 us (eager 206), this 244", "245 to 368 us"
-    ),
-    "bf16 images=64 channels=384 height=14 width=14 k=7 padding=3 last=True bias=True": _UNPACKED.format(
-        "59 us (eager 66), this 73", "73 to 100 us"
-    ),
-}
 OPERATIONS = (
     Operation(
-        name="depthwise_conv", run=depthwise_conv, reference=reference, inputs=inputs, cost=_cost, loses=LOSES,
+        name="depthwise_conv", run=depthwise_conv, reference=reference, inputs=inputs, cost=_cost,
         beyond=case("bf16", **_sizes(130, 64, 512, 512, 3, 0)),
         checks=(
             *(case(d, **_sizes(*sizes)) for d in ("f32", "f16", "bf16")
