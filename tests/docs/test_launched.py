@@ -75,14 +75,12 @@ def test_generated_reductions_are_right_and_more_became_faster_than_slower_by_th
 
 
 def test_what_was_not_timed_is_on_the_page() -> None:
-    """The other two spellings of the loss and both norms in training; candidates left out for time."""
+    """Attention of groups; candidates left out for time."""
     record = load("launched")
     untimed = {name for name, r in record["regions"].items() if not timed(r)}
-    assert untimed == {
-        "loss-cross-entropy", "loss-by-hand", "rms-norm-training", "layer-norm-training", "attention-gemma-grouped",
-    }  # fmt: skip
+    assert untimed == {"attention-gemma-grouped"}
     page = "\n".join(lines(record))
-    assert "1 of 3 of loss, 0 of 2 of norm" in page
+    assert "4 of 5 of attention" in page
     for name in untimed:
         assert f"{name.replace('-', ' ')} (" in page
     (loss,) = [line for line in page.splitlines() if line.startswith("- loss nll")]
@@ -92,6 +90,23 @@ def test_what_was_not_timed_is_on_the_page() -> None:
     assert "forward alone" in large and "not installed: `flag_gems.rms_norm`" in large
     (traced,) = [line for line in page.splitlines() if line.startswith("- attention of a trace")]
     assert "forward alone" in traced
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+def test_norms_in_training_are_fastest_by_our_own_kernels(name: str) -> None:
+    """8192 x 16384; with gradients of the rows and of the weight."""
+    times = timed(load("launched")["regions"][f"{name.replace('_', '-')}-training"])
+    first, second = list(times)[:2]
+    assert first == f"triton:{name}"
+    assert times[first] < 0.75 * times[second]
+
+
+def test_of_two_spellings_of_the_loss_ours_has_no_time() -> None:
+    """Checking 8192 x 128256 took longer than their validations were given: said here until they have one."""
+    for name in ("loss-cross-entropy", "loss-by-hand"):
+        region = load("launched")["regions"][name]
+        assert "compile" in timed(region)
+        assert region["candidates"]["triton:cross_entropy"]["status"] == "timeout"
 
 
 def test_a_region_keeps_the_date_and_software_of_its_own_run(tmp_path: Path) -> None:
