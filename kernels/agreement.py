@@ -44,7 +44,10 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
             return f"output {i} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
         if i in operation.indices:
             continue
-        relative = operation.conditioned(arguments) if operation.conditioned is not None else 0.0
+        relative = 0.0
+        if operation.conditioned is not None:
+            told = operation.conditioned(arguments)
+            relative = told if isinstance(told, float) else told[i]
         fault = fault_of(a, b, c, relative, added)
         if fault:
             return f"output {i}: {fault}"
@@ -107,9 +110,9 @@ def fault_of(
     a, b, c = got.double(), plain.double(), wanted.double()
     # A result beyond the dtype's range is infinite in it. One that is infinite stays: torch's f16 GELU of infinity is
     # NaN on CPUs with AVX-512, and infinity on others.
-    # A result within its own rounding of the largest number may be either.
+    # As near to the largest number as any element may be off, a result may be infinite or not.
     largest_number = torch.finfo(got.dtype).max
-    border = (c.abs() - largest_number).abs() <= LARGEST * floor * largest_number
+    border = (c.abs() - largest_number).abs() <= LARGEST * FLOOR[got.dtype] * largest_number
     a = torch.where(border & torch.isinf(a) & (a.sign() == c.sign()), c, a)
     c = torch.where(torch.isfinite(c) & (c.abs() > largest_number) & ~border, b, c)
     odd = ~torch.isfinite(c)

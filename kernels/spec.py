@@ -170,7 +170,8 @@ class Operation:
     Triton's interpreter computes wrongly here (bf16 in tl.dot).
     indices: positions of integer outputs that ties may change; `agree(outputs, arguments)` then holds them to what
     they stand for, and raises AssertionError.
-    conditioned: of the arguments, the relative error that they may cost any implementation in f32.
+    conditioned: of the arguments, the relative error that they may cost any implementation in f32; of every output,
+    or one for each.
     terms: of the arguments, each output's sum of the absolute values that are added for it: where they cancel, what is
     left is rounding, and it is held to a rounding of these in f32.
     fixed: sizes that a random case may not change, because others depend on them.
@@ -191,7 +192,7 @@ class Operation:
     wrong_interpreted: tuple[str, ...] = ()
     indices: tuple[int, ...] = ()
     agree: Callable[[Sequence[torch.Tensor], Sequence[Any]], None] | None = None
-    conditioned: Callable[[Sequence[Any]], float] | None = None
+    conditioned: Callable[[Sequence[Any]], float | tuple[float, ...]] | None = None
     terms: Callable[..., tuple[torch.Tensor | None, ...]] | None = None
     fixed: tuple[str, ...] = ()
     loses: Mapping[str, str] = field(default_factory=dict)

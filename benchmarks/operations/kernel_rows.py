@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,7 @@ def measure(op: Operation, case: Case, wanted: set[str], rounds: int) -> dict[st
     cost = op.cost(case)
     row: dict[str, Any] = {
         "operation": op.name, "case": str(case), "peer_row": case.peer, "region": case.region, "bytes": cost.bytes,
-        "flops": cost.flops, "candidates": {},
+        "flops": cost.flops, "candidates": {}, "chosen": {},
     }  # fmt: skip
     plain = outputs_of(op.reference(*arguments))
     ready: dict[str, Call] = {}
@@ -130,7 +130,10 @@ def measure(op: Operation, case: Case, wanted: set[str], rounds: int) -> dict[st
             entry["reason"] = call
             continue
         try:
-            got, entry["first_call_s"] = first_call(call, arguments)
+            with tuning.watched() as picks:
+                got, entry["first_call_s"] = first_call(call, arguments)
+            if name == OURS:
+                row["chosen"] = describe_tuning(op, picks)
             entry["distance"] = distance(got, plain) if name == OURS or op.name not in RIVALS else 0.0
             if name == OURS and cost.bytes <= EXACT_BYTES:
                 entry["fault"] = disagreement(op, got, arguments)
@@ -148,7 +151,6 @@ def measure(op: Operation, case: Case, wanted: set[str], rounds: int) -> dict[st
     torch.cuda.empty_cache()
     for name, times in time_candidates(ready, arguments, rounds).items():
         row["candidates"][name] |= times
-    row["chosen"] = describe_tuning(op)
     return row
 
 
@@ -222,16 +224,20 @@ def time_candidates(ready: dict[str, Call], arguments: tuple[Any, ...], rounds: 
     return figures
 
 
-def describe_tuning(op: Operation) -> dict[str, Any]:
-    """What our tuner chose last, among how many, and how long that took. A gradient's is another of the same file."""
+def describe_tuning(op: Operation, picks: Sequence[tuning.Pick]) -> dict[str, Any]:
+    """What our tuner gave a call with these picks, among how many, and how long that took, in this call or before.
+
+    A gradient's tuner is another of the same file.
+    """
     name = "backward_tuner" if op.name.endswith("_backward") else "tuner"
     module = sys.modules[op.run.__module__]
     tuner = getattr(module, name, getattr(module, "tuner", None))
-    if tuner is None or not tuner.chosen:
+    mine = [pick for pick in picks if tuner is not None and pick.tuner == tuner.name]
+    if tuner is None or not mine:
         return {}
-    key = list(tuner.chosen)[-1]
+    key = (mine[-1].key, tuning.placed(mine[-1].arguments))
     return {
-        "variant": str(tuner.chosen[key]),
+        "variant": str(mine[-1].chosen),
         "tuning_s": tuner.seconds.get(key, 0.0),
         "tried_us": dict(tuner.times_us.get(key, {})),
     }

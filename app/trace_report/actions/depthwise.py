@@ -19,6 +19,7 @@ OF_VECTORS = {"forward": 0.075, "backward": 0.05, OF_WEIGHT: 0.06}
 """Share of the vector units' rate at which cuDNN's work channels-last, f32, by pass. In-sample: of an H200's 67 TFLOP/s
 windows of 3x3 (MobileNet) reach 0.082 forward, 0.040 to the image and 0.063 to the weight, 7x7 (ConvNeXt) 0.073, 0.072
 and 0.006."""
+MEASURED = "sm_90"
 F32_BYTES = 4.0
 IMAGE = re.compile(r": f32\[(\d+, \d+, \d+, \d+)\]")
 SMALL_WINDOW = 25
@@ -26,14 +27,18 @@ SMALL_WINDOW = 25
 
 
 def gone(step: Step, kernels: Sequence[KernelRow], device: Device | None) -> dict[int, float]:
-    """Of regions, by their place, the share of their time that such kernels no longer take; {} for an unknown GPU."""
+    """Of regions, by their place, the share of their time that such kernels no longer take.
+
+    {} for other GPUs than those of the architecture that cuDNN's shares were measured on. A region that has another
+    convolution too is left as it is: its costs do not say which is which.
+    """
     made: dict[int, float] = {}
-    if device is None:
+    if device is None or device.arch != MEASURED:
         return made
     rows = [row for row in kernels if OWN in row["name"]]
     for place in sorted({i for row in rows for i in row["regions"]}):
-        found = [one for one in convolutions(step.regions[place]) if one.groups > 1 and one.weight[1] == 1]
-        if not found:
+        found = list(convolutions(step.regions[place]))
+        if not found or any(one.groups == 1 or one.weight[1] != 1 for one in found):
             continue
         passes = {one for row in rows if place in row["regions"] for one in OF_VECTORS if f"_{one}_" in row["name"]}
         if any(_elements(one.weight) > SMALL_WINDOW for one in found):

@@ -57,7 +57,11 @@ class Convolution:
 
 
 def keeps_channels_last(regions: Sequence[AnyRegion], trained: bool) -> bool:
-    """Whether images stay channels-last in a compiled model of these regions; True where no convolution has a text."""
+    """Whether images stay channels-last in a compiled model of these regions; True where no convolution has a text.
+
+    Two of Inductor's rules need its graph and are left out: it keeps the layout of graphs with 300 nodes or more for
+    each convolution, and of convolutions with sizes that are not known.
+    """
     found = [one for region in regions for one in convolutions(region)]
     if not found:
         return True

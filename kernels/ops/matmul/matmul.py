@@ -265,7 +265,8 @@ OPERATIONS = (
         checks=(
             *(case(d, m=m, k=k, n=n) for d in ("f32", "f16")
               for m, k, n in ((1, 1, 1), (0, 3, 4), (3, 0, 4), (3, 4, 0), (33, 35, 70), (64, 64, 64))),
-            case("f16", m=1, k=300, n=40), case("f16", m=5, k=64, n=3, transposed="b"),
+            case("f16", m=1, k=300, n=40), case("f16", m=16, k=4096, n=192),
+            case("f16", m=5, k=64, n=3, transposed="b"),
             case("f16", m=40, k=48, n=72, transposed="a"), case("f32", m=40, k=33, n=65, transposed="ab"),
             case("bf16", m=130, k=72, n=264), case("bf16", m=64, k=64, n=64, transposed="b"),
             case("f16", m=130, k=72, n=136, transposed="b"),

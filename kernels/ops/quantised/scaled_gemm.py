@@ -8,8 +8,6 @@ which is twice that of 16 bits: a few rows are bound by memory, some hundreds by
 The matrix units of sm_90 add products of f8 with some 14 bits. So the sum is moved to f32 registers after every 128 of
 K: a second tile of accumulators, M N K / 128 additions, and no tile larger than 128 x 128 for 8 warps. `fast` leaves
 that out, as torch._scaled_mm's use_fast_accum does. Scales a block need that move anyway, and are a multiply-add in it.
-`scaled_product` waits for 128 of K before it moves them; `lagged_product` moves those before, while the matrix units
-work on these, at a third tile of accumulators.
 int8 is summed exactly in int32.
 A few rows by few columns have too few tiles for all multiprocessors: parts of K then, added by a second kernel in their
 order. torch.compile calls _scaled_mm, and a product of int8 with what follows it.
@@ -28,7 +26,6 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.language import target_info
 
 from kernels.ops.matmul.gemm import (
     SHARED_KIB,
@@ -40,7 +37,6 @@ from kernels.ops.matmul.gemm import (
     tma_takes,
     transposed,
 )
-from kernels.ops.shared.pairs import INTERPRETED
 from kernels.spec import DTYPES, Build, Case, Cost, Maker, Operation, case
 from kernels.tuning import Tuner, Variant, multiprocessors
 
@@ -127,53 +123,6 @@ def scaled_product(
 
 
 @triton.jit
-def kept(x):
-    """x, which the compiler takes for something else: a use of the sum where it is made, so that it waits there."""
-    if target_info.is_cuda() and not INTERPRETED:
-        x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
-    return x
-
-
-@triton.jit
-def lagged_product(
-    a, b, scale_a, scale_b, row, col, K, M, sa_row, sa_col, sb_row, sb_col, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, A_T: tl.constexpr, B_T: tl.constexpr, BLOCKED: tl.constexpr,
-):  # fmt: skip
-    """The same of f8 by descriptors: each sum of BK = 128 of K is added while the next one is made.
-
-    Two a step, in turn in two tiles: one tile of sums would be copied to be another's. What is behind K is zeros.
-    """
-    acc = tl.zeros((BM, BN), tl.float32)
-    odd = tl.zeros((BM, BN), tl.float32)
-    odd_scale = tl.zeros((BM,), tl.float32)
-    rows = ((row + tl.arange(0, BM)) % M).to(tl.int64)
-    if BLOCKED:
-        at_sa = scale_a + rows * sa_row
-        at_sb = scale_b + (col // 128).to(tl.int64) * sb_col
-    for k in range(0, K, 2 * BK):
-        x = a.load([k, row]).T if A_T else a.load([row, k])
-        y = b.load([col, k]).T if B_T else b.load([k, col])
-        even = tl.dot(x, y)
-        if BLOCKED:
-            acc += odd * odd_scale[:, None]
-            even_scale = tl.load(at_sa) * tl.load(at_sb)
-            more = k + BK < K
-            odd_scale = tl.load(at_sa + sa_col, mask=more, other=0.0) * tl.load(at_sb + sb_row, mask=more, other=0.0)
-            at_sa += 2 * sa_col
-            at_sb += 2 * sb_row
-        else:
-            acc += odd
-        x = a.load([k + BK, row]).T if A_T else a.load([row, k + BK])
-        y = b.load([col, k + BK]).T if B_T else b.load([k + BK, col])
-        odd = kept(tl.dot(x, y))
-        if BLOCKED:
-            acc += even * even_scale[:, None]
-        else:
-            acc += even
-    return acc + odd * odd_scale[:, None] if BLOCKED else acc + odd
-
-
-@triton.jit
 def stored_tile(c, y, row, col, M, N, c_row, BM: tl.constexpr, WIDTH: tl.constexpr, TMA: tl.constexpr):
     """y [BM, WIDTH] into C at (row, col)."""
     if TMA:
@@ -189,7 +138,7 @@ def scaled_gemm_kernel(
     a, b, c, scale_a, scale_b, M, N, K, a_row, a_col, b_row, b_col, c_row, sa_row, sa_col, sb_row, sb_col,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr, FLATTEN: tl.constexpr,
     TMA: tl.constexpr, A_T: tl.constexpr, B_T: tl.constexpr, EVEN_K: tl.constexpr, INTEGER: tl.constexpr,
-    BLOCKED: tl.constexpr, FAST: tl.constexpr, SPLIT_K: tl.constexpr, LAGGED: tl.constexpr,
+    BLOCKED: tl.constexpr, FAST: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
     """Tiles BM x BN of C, each by one program. TMA: a, b, c are descriptors, c's block is half a tile wide.
 
@@ -205,15 +154,10 @@ def scaled_gemm_kernel(
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
         row, col = tile_at(tile, M, N, BM, BN, GROUP_M)
-        if LAGGED:
-            acc = lagged_product(
-                a, b, scale_a, scale_b, row, col, K, M, sa_row, sa_col, sb_row, sb_col, BM, BN, BK, A_T, B_T, BLOCKED
-            )
-        else:
-            acc = scaled_product(
-                a, b, scale_a, scale_b, row, col, first, last, M, N, a_row, a_col, b_row, b_col, sa_row, sa_col,
-                sb_row, sb_col, BM, BN, BK, TMA, A_T, B_T, EVEN_K, INTEGER, BLOCKED, FAST,
-            )  # fmt: skip
+        acc = scaled_product(
+            a, b, scale_a, scale_b, row, col, first, last, M, N, a_row, a_col, b_row, b_col, sa_row, sa_col, sb_row,
+            sb_col, BM, BN, BK, TMA, A_T, B_T, EVEN_K, INTEGER, BLOCKED, FAST,
+        )  # fmt: skip
         if BLOCKED or SPLIT_K > 1:
             y = acc
         else:
@@ -255,16 +199,16 @@ def space(a: torch.Tensor, b: torch.Tensor, blocked: bool, tma: bool, fast: bool
 
     def tile(
         bm: int, bn: int, warps: int, stages: int, described: bool = False, flat: bool = False, bk: int = BLOCK,
-        split: int = 1, lagged: bool = False,
+        split: int = 1,
     ) -> Variant:  # fmt: skip
         constants: tuple[tuple[str, Any], ...] = (
             ("BM", bm), ("BN", bn), ("BK", bk), ("GROUP_M", 8), ("FLATTEN", flat), ("TMA", described),
             ("A_T", described and transposed(a)), ("B_T", described and transposed(b)), ("EVEN_K", k % bk == 0),
-            ("INTEGER", integer), ("BLOCKED", blocked), ("FAST", fast), ("SPLIT_K", split), ("LAGGED", lagged),
+            ("INTEGER", integer), ("BLOCKED", blocked), ("FAST", fast), ("SPLIT_K", split),
         )  # fmt: skip
-        shared = shared_bytes(bm, bn, bk, (1 + lagged) * stages, 1, bm * bn if described else 0)
-        held = (2 + lagged if twice else 1) * bm * bn // (32 * warps)
-        names = ("BM", "BN", "BK", "FLATTEN", "TMA", "SPLIT_K", "LAGGED")
+        shared = shared_bytes(bm, bn, bk, stages, 1, bm * bn if described else 0)
+        held = (2 if twice else 1) * bm * bn // (32 * warps)
+        names = ("BM", "BN", "BK", "FLATTEN", "TMA", "SPLIT_K")
         return Variant(scaled_gemm_kernel, constants, warps, stages, names, shared, held + 40)
 
     def parts(bn: int) -> list[int]:
@@ -294,11 +238,8 @@ def space(a: torch.Tensor, b: torch.Tensor, blocked: bool, tma: bool, fast: bool
             wide = [tile(128, 256, 8, 4, True, True), tile(128, 256, 8, 3, True, True), tile(128, 256, 8, 4, True),
                     tile(256, 128, 8, 4, True), tile(128, 128, 4, 4, True)]  # fmt: skip
             described = [*wide, *described]
-        else:
-            late = [tile(128, 128, 8, 3, True, lagged=True), tile(64, 128, 4, 2, True, lagged=True)]
-            # With scales of blocks a walk over tiles spills.
-            late += [] if blocked else [tile(128, 128, 8, 3, True, True, lagged=True)]
-            described = [*late, *described]
+        elif not blocked:
+            described.append(tile(64, 256, 8, 4, True))
         large = [*described, *large]
     return large
 
@@ -400,7 +341,8 @@ def scaled_gemm(
         return c.zero_()
     tma = tma_takes(a, b, itemsize=1) and tma_takes(c)
     fast = fast and a.dtype != torch.int8 and not block
-    key = (m, n, k, a.dtype, dtype, block, fast, tma, *(min(s, 2) for s in (*a.stride(), *b.stride())))
+    by_row = (scale_a.numel() > 1, scale_b.numel() > 1)
+    key = (m, n, k, a.dtype, dtype, block, *by_row, fast, tma, *(min(s, 2) for s in (*a.stride(), *b.stride())))
     variant = tuner.pick(key, lambda: space(a, b, block, tma, fast), launch, a, b, c, scale_a, scale_b,
                           uncopied=(a, b, scale_a, scale_b))  # fmt: skip
     launch(variant, a, b, c, scale_a, scale_b)
@@ -453,7 +395,7 @@ def build_of(v: Variant, kind: str) -> Build:
     order = ("a", "b", "c", "scale_a", "scale_b", "M", "N", "K", "a_row", "a_col", "b_row", "b_col", "c_row",
              *of_scales)  # fmt: skip
     constants: tuple[tuple[str, Any], ...] = () if described else (("a_col", 1), ("b_row", 1))
-    stages = (v.stages or 1) * (1 + v["LAGGED"])
+    stages = v.stages or 1
     # AMD's compiler keeps one stage in registers.
     held = {t: shared_bytes(bm, bn, bk, max(1, stages - (t == "gfx942")), 1) for t in SHARED_KIB}
     without = refused(described, held) | ({} if kind == "int8" else {"sm_80": NO_F8})
@@ -468,32 +410,26 @@ def _described(kind: str, blocked: bool, tma: bool, which: int, m: int = 8192) -
     return build_of(space(a, b, blocked, tma)[which], kind)
 
 
-def _plain(kind: str, blocked: bool) -> Build:
-    """The first by descriptors that waits for its sums."""
-    a = torch.empty((8192, 4096), dtype=torch.float8_e4m3fn, device="meta")
-    tried = space(a, torch.empty((8192, 4096), dtype=a.dtype, device="meta").T, blocked, True)
-    return build_of(next(v for v in tried if not v["LAGGED"]), kind)
-
-
 A_FEW = torch.empty((16, 14336), dtype=torch.float8_e4m3fn, device="meta")
 B_FEW = torch.empty((4096, 14336), dtype=torch.float8_e4m3fn, device="meta").T
 LARGE = ((8192, 4096, 14336), (4096, 7168, 4096), (16, 4096, 14336), (64, 7168, 4096))
 _SUMS = (
-    "Sums of f8 go to f32 registers after every 128 of K, while the matrix units work on another tile in cuBLAS. Here "
-    "two tiles of sums take turns, which leaves no room for tiles of 128 x 256, and most of the adding still comes "
-    "before the next product. "
+    "Sums of f8 go to f32 registers after every 128 of K, in which the matrix units wait here and work on another tile "
+    "in cuBLAS; two sets of accumulators leave no room for tiles of 128 x 256. Tried: adding each sum while the next "
+    "one is made, in two tiles of sums by turns, "
 )
-_TILES = "Tried: 64 x 64 to 128 x 128 and 64 x 256, by TMA or pointers, persistent or not"
+_TILES = "; 64 x 64 to 128 x 128 and 64 x 256, by TMA or pointers, persistent or not"
+_BY_ROW = "It ran with the tile that one scale a matrix had chosen, not yet with one of its own."
 LOSES = {
     "bf16 m=8192 k=4096 n=14336 scales=tensor":
-        f"cuBLAS takes 682 us, 644 without these sums, this 941. {_SUMS}{_TILES} (931 to 1361).",
+        f"cuBLAS takes 682 us, 644 without these sums, this 941. {_SUMS}1019{_TILES} (931 to 1361).",
     "bf16 m=8192 k=4096 n=14336 scales=row":
-        f"cuBLAS takes 698 us, 626 without these sums, this 1045. {_SUMS}{_TILES} (931 to 1361).",
-    "bf16 m=4096 k=7168 n=4096 scales=tensor": f"cuBLAS takes 172 us, 161 without these sums, this 227. {_SUMS}",
-    "bf16 m=4096 k=7168 n=4096 scales=row": f"cuBLAS takes 173 us, 161 without these sums, this 243. {_SUMS}",
+        f"cuBLAS takes 698 us, 626 without these sums, this 1045. {_BY_ROW}",
+    "bf16 m=4096 k=7168 n=4096 scales=tensor": f"cuBLAS takes 172 us, 161 without these sums, this 227. {_SUMS}259.",
+    "bf16 m=4096 k=7168 n=4096 scales=row": f"cuBLAS takes 173 us, 161 without these sums, this 243. {_BY_ROW}",
     "bf16 m=8192 k=4096 n=14336 scales=block":
-        f"cuBLAS takes 747 us, this 1059. {_SUMS}{_TILES} (1045 to 1619).",
-    "bf16 m=4096 k=7168 n=4096 scales=block": f"cuBLAS takes 188 us, this 264. {_SUMS}",
+        f"cuBLAS takes 747 us, this 1059. {_SUMS}1147{_TILES} (1045 to 1619).",
+    "bf16 m=4096 k=7168 n=4096 scales=block": f"cuBLAS takes 188 us, this 264. {_SUMS}279.",
     "bf16 m=8192 k=4096 n=14336 scales=row fast=1":
         "cuBLAS takes 625 us, this 660. Tried: tiles of 64 x 64 to 128 x 256 and 256 x 128, by TMA or pointers, "
         "persistent or not (650 to 1352).",
@@ -524,8 +460,7 @@ OPERATIONS = (
             *(case("bf16", m=m, k=k, n=n, scales="row", kind="int8") for m, k, n in (*LARGE[:1], *LARGE[3:])),
         ),
         builds=(
-            _described("f8", False, True, 0), _described("f8", True, True, 0),
-            _plain("f8", False), _plain("f8", True), _described("f8", False, False, 0),
+            _described("f8", False, True, 0), _described("f8", False, False, 0), _described("f8", True, True, 0),
             _described("f8", True, False, 1), _described("f8", False, False, 0, 16),
             _described("int8", False, True, 0), _described("int8", False, False, 2),
             *(build_of(next(v for v in space(A_FEW, B_FEW, blocked, False) if v["SPLIT_K"] > 1), "f8")

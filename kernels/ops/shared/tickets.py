@@ -9,7 +9,8 @@ def tickets(device: torch.device, parts: int, results: int) -> torch.Tensor:
     """int64, one a result: zeros, or what earlier launches of this stream with as many parts left: multiples of them.
 
     Every launch that is given them adds `parts` to each it uses, so that nothing need be cleared. Two streams never
-    share one, nor does a captured graph, which may be replayed on any stream.
+    share one, nor does a captured graph, which may be replayed on any stream. A stream has to outlive its launches: one
+    that is made anew behind its address would share its counters; and a launch that dies leaves them as no multiple.
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return torch.zeros(results, dtype=torch.int64, device=device)

@@ -49,3 +49,13 @@ def test_the_weights_gradient_of_a_large_window_stays() -> None:
     own = rows("void at::native::conv_depthwise2d_grad_weight_kernel<float, unsigned int>", 3000.0)
     assert depthwise.gone(step_of(3), own, device)[0] > 0.5
     assert depthwise.gone(step_of(7), own, device) == {}
+
+
+def test_other_gpus_and_regions_with_another_convolution_are_left_as_they_are() -> None:
+    own = rows("void at::native::conv_depthwise2d_backward_kernel<3, 1, float, int>", 2000.0)
+    assert depthwise.gone(step_of(3), own, find_device("NVIDIA A100-SXM4-80GB")) == {}
+    step = step_of(3)
+    region: Any = step.regions[0]
+    before, _, rest = region["text"].partition("y = conv2d(")
+    region["text"] = f"{before}v: f32[{CHANNELS}, {CHANNELS}, 1, 1]\nu = conv2d(x, v)\ny = conv2d({rest}"
+    assert depthwise.gone(step, own, find_device("NVIDIA H200")) == {}
