@@ -44,12 +44,13 @@ from benchmarks.traces.applied_later import LATER  # noqa: E402
 from benchmarks.traces.applied_latest import LATEST  # noqa: E402
 from benchmarks.traces.applied_models import ALL as KNOWN  # noqa: E402
 from benchmarks.traces.applied_models import MODELS, OPTIMIZERS, OTHERS, Made  # noqa: E402
+from benchmarks.traces.applied_newest import NEWEST  # noqa: E402
 from benchmarks.traces.quiet import alone, enter, host_state, leave  # noqa: E402
 from benchmarks.traces.recording import with_kernels  # noqa: E402
 
 Json = dict[str, Any]
-ALL = {**KNOWN, **LATER, **LATEST}
-RUN = (*LATEST, "vit inference", "convnext training", "graph network training")
+ALL = {**KNOWN, **LATER, **LATEST, **NEWEST}
+RUN = (*NEWEST, "vit inference", "convnext training", "graph network training")
 OPTIONS = ("compile-model", "cuda-graphs", "tf32", "bf16", "fp8", "channels-last", "fused-optimizer")
 """Ids of actions that this program can follow; an optimizer's has the region's name, and is followed by its flag."""
 COMPILING = 3
@@ -374,7 +375,7 @@ def _group(model: str) -> str:
     """Whether predictions were mended by it."""
     if model in MODELS:
         return "in-sample"
-    return "not looked at" if model in OTHERS else "new" if model in LATEST else "new in a run before"
+    return "not looked at" if model in OTHERS else "new" if model in NEWEST else "new in a run before"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torch import nn
 from benchmarks.traces.applied_later import LATER
 from benchmarks.traces.applied_latest import LATEST
 from benchmarks.traces.applied_models import OPTIMIZERS, Made
+from benchmarks.traces.applied_newest import NEWEST
 
 SMALL = False
 """For a dry run."""
@@ -36,7 +37,7 @@ class WholeStep(nn.Module):
 
 
 def _whole(name: str) -> tuple[WholeStep, tuple[()]]:
-    made = {**LATER, **LATEST}[name](SMALL, "meta")
+    made = {**LATER, **LATEST, **NEWEST}[name](SMALL, "meta")
     for optimizer in OPTIMIZERS:
         for group in optimizer.param_groups:
             group["foreach"] = True
@@ -91,3 +92,28 @@ def single_stream_sampling() -> Any:
 def interest_network_training() -> Any:
     """As applied_latest has it."""
     return _whole("interest network training")
+
+
+def cohere_training() -> Any:
+    """As applied_newest has it."""
+    return _whole("cohere training")
+
+
+def gemma_decoding() -> Any:
+    """As applied_newest has it."""
+    return _whole("gemma decoding")
+
+
+def repvgg_training() -> Any:
+    """As applied_newest has it."""
+    return _whole("repvgg training")
+
+
+def cross_attention_sampling() -> Any:
+    """As applied_newest has it."""
+    return _whole("cross attention sampling")
+
+
+def factorization_machine_training() -> Any:
+    """As applied_newest has it."""
+    return _whole("factorization machine training")

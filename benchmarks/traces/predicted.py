@@ -24,10 +24,11 @@ from app.trace_report.report import report
 from benchmarks.traces.applied import Json, followed_of
 from benchmarks.traces.applied_later import LATER
 from benchmarks.traces.applied_latest import LATEST
+from benchmarks.traces.applied_newest import NEWEST
 from kernels import host
 from profiler.program.request import Request
 
-KNOWN = {**LATER, **LATEST}
+KNOWN = {**LATER, **LATEST, **NEWEST}
 PROGRAMS = Path(__file__).with_name("applied_programs.py")
 RECORD = Path(__file__).resolve().parent.parent.parent / "tests" / "records" / "applied-predicted-h200.json"
 
@@ -61,7 +62,7 @@ def main() -> int:
     device, _ = choose_device(arguments.device, None)
     features = host.probe_host().features
     host.assume(host.Host(device.name, (9, 0), {}, frozenset({"torch", "triton"}), features))
-    models = arguments.models or list(LATEST)
+    models = arguments.models or list(NEWEST)
     kept = json.loads(arguments.out.read_text("utf-8"))["models"] if arguments.out.exists() else []
     made: list[Json] = [m for m in kept if m["model"] not in models]
     for model in models:

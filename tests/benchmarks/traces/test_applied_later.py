@@ -19,11 +19,12 @@ from benchmarks.traces import applied, applied_programs
 from benchmarks.traces.applied_later import LATER
 from benchmarks.traces.applied_latest import LATEST
 from benchmarks.traces.applied_models import ALL, OPTIMIZERS
+from benchmarks.traces.applied_newest import NEWEST
 from benchmarks.traces.predicted import PROGRAMS, RECORD
 from profiler.trace import read_trace
 
 Json = dict[str, Any]
-KNOWN = {**LATER, **LATEST}
+KNOWN = {**LATER, **LATEST, **NEWEST}
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,9 @@ def one_thread() -> Iterator[None]:
 
 
 def test_no_run_had_them_before_and_a_run_without_names_begins_with_them() -> None:
-    assert len({*ALL, *LATER, *LATEST}) == len(ALL) + 10 and len(LATEST) == 5
-    assert list(applied.RUN)[:5] == list(LATEST) and set(KNOWN) <= set(applied.ALL)
-    assert {applied._group(m) for m in LATEST} == {"new"}
+    assert len({*ALL, *KNOWN}) == len(ALL) + 15 and len(NEWEST) == 5
+    assert list(applied.RUN)[:5] == list(NEWEST) and set(KNOWN) <= set(applied.ALL)
+    assert {applied._group(m) for m in NEWEST} == {"new"}
 
 
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")  # transformers 5.17 has no other
@@ -58,7 +59,7 @@ def test_a_small_one_takes_its_step_on_a_cpu(name: str) -> None:
 
 def test_the_runs_own_command_records_a_small_one(tmp_path: Path) -> None:
     out = tmp_path / "m.json"
-    command = [sys.executable, applied.__file__, "interest network training", "--child", "record", "--small",
+    command = [sys.executable, applied.__file__, "factorization machine training", "--child", "record", "--small",
                "--device", "cpu", "--out", str(out)]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     told = json.loads(out.read_text())
