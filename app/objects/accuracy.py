@@ -168,8 +168,10 @@ class TableRow(TypedDict):
 
 
 class KernelTable(TypedDict):
-    """tests/records/kernels-h200.json. runs: by day and time."""
+    """tests/records/kernels-h200.json. runs: by day and time. former: rows that a later run measured again, as they
+    were when the rates were fitted."""
 
     rows: list[TableRow]
+    former: NotRequired[list[TableRow]]
     demonstrations_us: dict[str, float]
     runs: NotRequired[dict[str, object]]

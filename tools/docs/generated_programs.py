@@ -22,8 +22,8 @@ def by_family(record: Json) -> dict[str, list[Json]]:
     return made
 
 
-def new_operations(record: Json, since: Mapping[str, str]) -> Iterator[str]:
-    """Random programs over what the generator writes. since: "family seed" -> what is known of a wrong one by now."""
+def new_operations(record: Json, known: Mapping[str, str]) -> Iterator[str]:
+    """Random programs over what the generator writes. known: "family seed" -> what is known of a wrong one by now."""
     yield "## Random programs over the generator's newer operations\n"
     yield (
         "`python -m tools.fuzz.new_operations`: each generated, held to float64, and timed in turns with torch.compile "
@@ -41,7 +41,7 @@ def new_operations(record: Json, since: Mapping[str, str]) -> Iterator[str]:
     for program in record["programs"]:
         if program["status"] != "right":
             name = f"{program['family']} {program['seed']}"
-            yield f"- Wrong: {name}, {program['message']}{since.get(name, '')}"
+            yield f"- Wrong: {name}, {program['message']}{known.get(name, '')}"
     slow = sorted(
         (p for p in record["programs"] if p["status"] == "right" and p["ratio"] > SLOW), key=lambda p: -p["ratio"]
     )

@@ -37,11 +37,11 @@ def gone(step: Step, kernels: Sequence[KernelRow], device: Device | None) -> dic
         return made
     rows = [row for row in kernels if OWN in row["name"]]
     for place in sorted({i for row in rows for i in row["regions"]}):
-        found = list(convolutions(step.regions[place]))
-        if not found or any(one.groups == 1 or one.weight[1] != 1 for one in found):
+        listed = list(convolutions(step.regions[place]))
+        if not listed or any(one.groups == 1 or one.weight[1] != 1 for one in listed):
             continue
         passes = {one for row in rows if place in row["regions"] for one in OF_VECTORS if f"_{one}_" in row["name"]}
-        if any(_elements(one.weight) > SMALL_WINDOW for one in found):
+        if any(_elements(one.weight) > SMALL_WINDOW for one in listed):
             passes.discard(OF_WEIGHT)
         now, then = _now_us(step, rows, place, passes), _then_us(step, place, passes, device)
         if (busy := busy_us(step.regions[place])) and now > then:
@@ -86,6 +86,6 @@ def _then_us(step: Step, place: int, passes: set[str], device: Device) -> float:
 def _image(operands: Sequence[str]) -> float:
     """Elements of the first image of f32 that a region reads, `x: f32[192, 48, 112, 112].requires_grad`; 0 for none."""
     for operand in operands:
-        if found := IMAGE.search(operand):
-            return float(prod(int(size) for size in found[1].split(",")))
+        if listed := IMAGE.search(operand):
+            return float(prod(int(size) for size in listed[1].split(",")))
     return 0.0

@@ -62,13 +62,13 @@ def keeps_channels_last(regions: Sequence[AnyRegion], trained: bool) -> bool:
     Two of Inductor's rules need its graph and are left out: it keeps the layout of graphs with 300 nodes or more for
     each convolution, and of convolutions with sizes that are not known.
     """
-    found = [one for region in regions for one in convolutions(region)]
-    if not found:
+    listed = [one for region in regions for one in convolutions(region)]
+    if not listed:
         return True
     if trained:
-        kinds = {one.kind(True) for one in found}
+        kinds = {one.kind(True) for one in listed}
         return not kinds & {"grouped", "narrowing"} and kinds != {"small"}
-    return sum(one.flops * MULTIPLIERS[one.kind(False)] for one in found) <= sum(one.flops for one in found)
+    return sum(one.flops * MULTIPLIERS[one.kind(False)] for one in listed) <= sum(one.flops for one in listed)
 
 
 def convolutions(region: AnyRegion) -> Iterator[Convolution]:

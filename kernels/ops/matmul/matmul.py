@@ -249,7 +249,7 @@ def _build(v: Variant) -> Build:
 
 
 def _build_split(v: Variant) -> Build:
-    return build_of(v, beside={"parts": "*fp32", "c": "*bf16", "counters": "*i64"})
+    return build_of(v, ("a", "b"), None, {"parts": "*fp32", "c": "*bf16", "counters": "*i64"})
 
 
 SHAPES = ((8192, 4096, 16384), (4096, 4096, 4096), (64, 4096, 14336))
