@@ -36,6 +36,7 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
     precise = exact(_at_home(arguments))
     wanted = outputs_of(operation.reference(*precise))
     terms = operation.terms(*precise) if operation.terms is not None else (None,) * len(plain)
+    relative = operation.conditioned(arguments) if operation.conditioned is not None else 0.0
     if len(mine) != len(plain):
         return f"{len(mine)} outputs, not {len(plain)}"
     for i, (a, b, there, added) in enumerate(zip(mine, plain, wanted, terms, strict=True)):
@@ -44,11 +45,7 @@ def disagreement(operation: Operation, got: Any, arguments: Sequence[Any]) -> st
             return f"output {i} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
         if i in operation.indices:
             continue
-        relative = 0.0
-        if operation.conditioned is not None:
-            told = operation.conditioned(arguments)
-            relative = told if isinstance(told, float) else told[i]
-        fault = fault_of(a, b, c, relative, added)
+        fault = fault_of(a, b, c, relative if isinstance(relative, float) else relative[i], added)
         if fault:
             return f"output {i}: {fault}"
     if operation.agree is not None:

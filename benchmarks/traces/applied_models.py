@@ -29,6 +29,12 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[
     return model, step
 
 
+def next_tokens(model: nn.Module, tokens: torch.Tensor) -> Made:
+    """A training step of a language model by AdamW: the loss of each of these tokens after those before it."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    return trained(model, optimizer, lambda m: m(input_ids=tokens, labels=tokens, use_cache=False).loss)
+
+
 def inferred(*inputs: torch.Tensor) -> Callable[[nn.Module], Any]:
     """A step of a model that is not trained."""
 
@@ -57,8 +63,7 @@ def llama_training(small: bool, device: str) -> Made:
     """Next-token loss over 8 sequences of 1,024, AdamW as torch comes."""
     model = llama(small, device)
     tokens = torch.randint(0, 512, (2, 64) if small else (8, 1024), device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    return trained(model, optimizer, lambda m: m(input_ids=tokens, labels=tokens, use_cache=False).loss)
+    return next_tokens(model, tokens)
 
 
 def llama_decoding(small: bool, device: str) -> Made:

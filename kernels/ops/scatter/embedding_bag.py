@@ -345,7 +345,7 @@ def _of_weights(products: Products) -> None:
     if len(indices) and table.shape[1]:
         key = (*table.shape, len(indices), table.dtype, indices.dtype, ds.dtype)
         variant = weights_tuner.pick(
-            key, lambda: product_space(table.shape[1]), launch_products, *products, uncopied=products
+            key, lambda: product_space(table.shape[1]), launch_products, *products, uncopied=products[:4]
         )
         launch_products(variant, *products)
 
