@@ -80,15 +80,17 @@ def said_of(body: Json) -> str:
     return ", ".join([f"{name} {us:,.0f}" for us, name in sorted(timed)] + others) + f" ({body['reason'][:90]})"
 
 
-def ask(worker: Worker, name: str, item: Launched, ends: float, folder: Path, caches: Path) -> Json:
-    """One validation that ends before `ends` does."""
+def ask(
+    worker: Worker, name: str, item: Launched, ends: float, folder: Path, caches: Path, most_s: float = BUDGET_S
+) -> Json:
+    """One validation that ends before `ends` does, and takes most_s at most."""
     left = ends - time.monotonic()
     if left < LEAST_S:
         return {"failed": "no time left"}
     text = folder / "regions" / f"{name}.txt"
     text.parent.mkdir(parents=True, exist_ok=True)
     text.write_text(item.text)
-    budget = min(BUDGET_S, left - 5.0)
+    budget = min(most_s, left - 5.0)
     return worker.ask(
         budget + 20.0, text=str(text), cache_dir=str(caches), budget_s=budget, record=str(folder / "records"),
         shared=worker.shared, without=list(item.without),
@@ -97,7 +99,7 @@ def ask(worker: Worker, name: str, item: Launched, ends: float, folder: Path, ca
 
 def side_by_side(
     items: Mapping[str, Launched], block: bool, cores: frozenset[int], ends: float, results: Results, folder: Path,
-    caches: Path, count: int,
+    caches: Path, count: int, most_s: float,
 ) -> None:  # fmt: skip
     """These regions in their order, and the trace's, as soon as it is there."""
     jobs: queue.PriorityQueue[tuple[int, str, Launched]] = queue.PriorityQueue()
@@ -123,7 +125,7 @@ def side_by_side(
                 if recorded.is_set():
                     break
                 continue
-            results.add(name, item, ask(worker, name, item, ends, folder, caches))
+            results.add(name, item, ask(worker, name, item, ends, folder, caches, most_s))
         worker.kill()
 
     with hold_card(0):
@@ -180,6 +182,7 @@ def main(arguments: Sequence[str]) -> int:
     """0 where every region gave a validation."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--seconds", type=float, default=480.0, help="for all of it")
+    reader.add_argument("--budget", type=float, default=BUDGET_S, help="seconds that one validation may take")
     reader.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME", help=", ".join(NAMES))
     reader.add_argument("--every", action="store_true", help="all candidates of every region")
     reader.add_argument(
@@ -204,13 +207,13 @@ def main(arguments: Sequence[str]) -> int:
         if chosen or BLOCK in asked.only:
             side_by_side(
                 chosen, BLOCK in asked.only, cores, max(ends - reserved, time.monotonic() + asked.seconds / 2), results,
-                asked.out, Path(caches), asked.side_by_side,
+                asked.out, Path(caches), asked.side_by_side, asked.budget,
             )  # fmt: skip
         if LARGE in asked.only:
             item = large(torch.cuda.get_device_properties(0).total_memory)
             worker = Worker(gpus[0], cores)
             until = ends - (PROGRAMS_S if PROGRAMS in asked.only else 0.0)
-            results.add(LARGE, item, ask(worker, LARGE, item, until, asked.out, Path(caches)))
+            results.add(LARGE, item, ask(worker, LARGE, item, until, asked.out, Path(caches), asked.budget))
             worker.kill()
     left = ends - time.monotonic()
     if PROGRAMS in asked.only and left > 15.0:
