@@ -209,17 +209,20 @@ LATER = frozenset(
 """Operations of the second set: in none of the rates yet, which were fitted before any of them was measured."""
 
 
-REVIEWED = "2026-11-27 06"
+REVIEWED = "2026-11-27 08"
 """The day and hour of runs up to which the rates were fitted when docs/advice-review.md was judged."""
 
 
 def fitted_rows(table: KernelTable) -> list[TableRow]:
     """Those that the rates are fitted on: of a row that was measured again after REVIEWED, as it was before.
 
-    By the newer ones eleven reviewed pieces of advice would be others, which nobody has judged yet.
+    By newer ones reviewed advice may become other advice, which nobody has judged yet.
     """
     former = {(item["operation"], item["case"]): item for item in table.get("former", ())}
-    chosen = (former.get((item["operation"], item["case"]), item) for item in table["rows"])
+    chosen = (
+        item if item.get("run", "") < REVIEWED else former.get((item["operation"], item["case"]), item)
+        for item in table["rows"]
+    )  # fmt: skip
     return [item for item in chosen if item["operation"] not in LATER and item.get("run", "") < REVIEWED]
 
 

@@ -46,15 +46,15 @@ class Host:
     Those in `BY_THE_CORPUS` are what `python -m tools.corpus.fit_host` makes of the corpus's fit third.
     """
 
-    call: float = 11.5  # an eager call, before its first operation
-    launch: float = 8.32  # one eager operation, torch's own library calls among them
-    view: float = 7.95
-    engine: float = 80.4  # forward and backward of torch's own operations: autograd's engine, once a call
-    compiled: float = 27.4  # a compiled function: guards
-    kernel: float = 34.5  # one kernel or library call of it
-    trained: float = 220.0  # a compiled function with its backward: guards and the engine, twice
-    trained_kernel: float = 54.1  # one kernel or library call of it
-    generated: float = 27.9  # one generated kernel of this project
+    call: float = 11.2  # an eager call, before its first operation
+    launch: float = 8.66  # one eager operation, torch's own library calls among them
+    view: float = 6.31
+    engine: float = 114.0  # forward and backward of torch's own operations: autograd's engine, once a call
+    compiled: float = 43.0  # a compiled function: guards
+    kernel: float = 25.6  # one kernel or library call of it
+    trained: float = 238.0  # a compiled function with its backward: guards and the engine, twice
+    trained_kernel: float = 58.9  # one kernel or library call of it
+    generated: float = 29.6  # one generated kernel of this project
     part: float = 1.8  # a result that it writes into its place in a joined one: a view, made anew at each call
     graphs: float = 85.0  # a replay: guards, inputs copied to where the graph reads them
     written: float = 90.0  # a launcher in Python of this project: checks, tuned configuration, launch

@@ -84,12 +84,14 @@ class Rest(TypedDict):
 
 class Pace(TypedDict):
     """How long the GPU sets the step's pace, how long it then lags behind the host, and launches in the step, those
-    too that torch.compile's code makes, libraries' kernels included."""
+    too that torch.compile's code makes, libraries' kernels included. optimizer_us: what the host takes for the
+    optimizer's step, without waiting for the GPU, where the trace has its annotation."""
 
     gpu_us: float
     lead_us: float
     launches: float
     compiled_launches: NotRequired[float]
+    optimizer_us: NotRequired[float]
 
 
 class KernelRow(TypedDict):

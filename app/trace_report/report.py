@@ -56,7 +56,7 @@ from profiler.trace.analyze.compile_blockers import compile_blockers_of_region a
 from profiler.trace.analyze.idle_breakdown import StepParts, step_parts
 from profiler.trace.analyze.kernel_provenance import compiled_kernels
 from profiler.trace.analyze.known_libraries import library_call
-from profiler.trace.analyze.pacing import Pace, pace
+from profiler.trace.analyze.pacing import Pace, optimizer_us, pace
 from profiler.trace.model import Trace
 from profiler.trace.read.source import Limits as ReadLimits
 
@@ -260,10 +260,12 @@ def _pace_json(trace: Trace, mining: Mining, pacing: Pace) -> objects.Pace:
     parts = [r.kernels for r in mining.regions] + [r.kernels for r in mining.rests if r.name != COPIES]
     kernels = [number for part in parts for number in part]
     compiled = float(inside[kernels].mean()) if kernels else 0.0  # copies are launched as the kernels are
-    return {
+    made: objects.Pace = {
         "gpu_us": pacing.gpu_us, "lead_us": pacing.lead_us, "launches": launches,
         "compiled_launches": launches * compiled,
     }  # fmt: skip
+    of_optimizer = optimizer_us(trace, mining.mined)
+    return made if of_optimizer is None else {**made, "optimizer_us": of_optimizer}
 
 
 MAX_TEXT = 160

@@ -22,6 +22,10 @@ optimizer, its Python) while the GPU works through it:
            + waiting
     the host's time = (GPU-paced - its lead) + host-paced + its pauses but those in which it waits
 
+Where torch.compile makes the model, the step takes no less than its host needs (`app.estimate.compiled_host`):
+
+    step >= the compiled model's launches + the optimizer's + launches of neither + waiting, and <= what it takes now
+
 Where kernels of several streams overlap, the end that saves least counts of a
 region only what must have run alone (twice its even part less its kernels' time, exact for two streams), the others
 its even part; where communication takes longer than all kernels, they too count what must have run alone.
@@ -35,6 +39,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from app.estimate.compiled_host import compiled_host_us
 from app.estimate.rates import FITTED
 from app.objects.common import Range
 from app.objects.region import Region, RegionBody
@@ -132,7 +137,8 @@ class Change:
     captured: regions whose launches a CUDA graph takes away for certain; at_best: but for the end that saves least it
     takes those of these away too, and what is launched outside of regions. ended_us: waiting that it ends.
     pads: it has the operands of products padded to rows of whole units (torch.compile); padded: of regions, by their
-    place, what is left of their time where another change does so.
+    place, what is left of their time where another change does so. compiled: regions whose launches are those of one
+    compiled model then, forward and, where it is trained, backward.
     """
 
     time: Mapping[int, Left] = field(default_factory=dict)
@@ -143,6 +149,8 @@ class Change:
     ended_us: Left = Left(0.0, 0.0, 0.0)
     pads: bool = False
     padded: Mapping[int, Left] = field(default_factory=dict)
+    compiled: frozenset[int] = frozenset()
+    trained: bool = False
 
 
 def step_of(trace: Trace | TraceBody) -> Step | None:
@@ -204,8 +212,10 @@ def _unprofiled(step: Step, slows: float) -> Step:
     }  # fmt: skip
     changed["idle_share"] = (parts["idle_us"] - sooner) / (parts["wall_us"] - sooner)
     lead = pace["gpu_us"] - (pace["gpu_us"] - pace["lead_us"]) / slows
-    return replace(step, parts=changed, pace={**pace, "lead_us": lead}, host_us=needs,
-                   recorded_us=parts["wall_us"])  # fmt: skip
+    sped: Pace = {**pace, "lead_us": lead}
+    if (optimizer_us := pace.get("optimizer_us")) is not None:
+        sped["optimizer_us"] = optimizer_us / slows
+    return replace(step, parts=changed, pace=sped, host_us=needs, recorded_us=parts["wall_us"])
 
 
 def busy_us(region: AnyRegion) -> float:
@@ -260,8 +270,34 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     gpu_after = max(gpu - on_gpu - on_gpu_gaps, (gpu - lead) * left)
     host_bound_after_us = max(kernels - (saved - on_gpu) - (gaps - on_gpu_gaps), needs * left)
     after_us = parts["wall_us"] - (gpu - gpu_after) - (host_bound_us - host_bound_after_us)
+    after_us = max(after_us, min(parts["wall_us"], _least_host_us(step, changes, end)))
     after_us -= sum(c.ended_us.at(end) for c in changes)
     return after_us, max(0.0, after_us - (busy - saved))
+
+
+def _least_host_us(step: Step, changes: Sequence[Change], end: End) -> float:
+    """What the host takes at least once a model is compiled; 0 where none is.
+
+    At the end that saves least each of its launches takes longest, of as many as are left at the middle: that none went
+    away is counted where launches are.
+    """
+    made = [c for c in changes if c.compiled]
+    if not made:
+        return 0.0
+    inside = frozenset[int]().union(*(c.compiled for c in made))
+    left = _launches_of_regions_left(changes, "mid" if end == "low" else end)
+    own = [launches_of(r) + copies_of(r) for r in step.regions]
+    optimizer = [i for i, r in enumerate(step.regions) if r.get("kind") == "optimizer"]
+    optimizer_us = float(step.pace.get("optimizer_us") or 0.0)
+    if of_it := sum(own[i] for i in optimizer):
+        optimizer_us *= sum(own[i] * left.get(i, 1.0) for i in optimizer) / of_it
+    total = float(step.pace["launches"])
+    elsewhere = max(0.0, total - sum(own[i] for i in {*inside, *optimizer}))
+    each_us = (step.pace["gpu_us"] - step.pace["lead_us"] + step.host_needs_us) / total if total else 0.0
+    launches = sum(own[i] * left.get(i, 1.0) for i in inside)
+    model_us = compiled_host_us(launches, any(c.trained for c in made), each_us, end)
+    waits_us = step.waits_us + step.parts["idle_communication_us"]
+    return model_us + optimizer_us + elsewhere * each_us + waits_us
 
 
 def _copies_gone_us(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float]:

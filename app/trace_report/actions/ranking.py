@@ -237,7 +237,7 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
         if keeps_channels_last(step.regions, trained):
             turning, own = waits.conversions(step, kernels), depthwise.gone(step, kernels, device)
             turning = {i: min(1.0, turning.get(i, 0.0) + own.get(i, 0.0)) for i in {*turning, *own}}
-        whole = whole_step.whole_model(step, blockers, turning)
+        whole = whole_step.whole_model(step, blockers, turning, trained)
         whole = _one_counted(step, whole, [o.change for o in precise if o.counted and o.change])
         within = whole_step.places([o for o in whole if o.counted])
         options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
@@ -271,7 +271,10 @@ def _one_counted(step: Step, whole: Sequence[Option], others: Sequence[Change]) 
         best = plain
     by_region = [o for o in regions.of_regions(step, (), graphs=True) if o.tool == "compile" and o.change]
     wall = after(step, others, "mid")[0]
-    if by_region and OF_REGIONS_ALONE * (wall - _mid(step, by_region, others)) > wall - _mid(step, [best], others):
+    made = plain.change or Change()
+    host = Change(compiled=made.compiled, trained=made.trained)  # regions compiled alone take it no less than together
+    alone_us = wall - _mid(step, by_region, [*others, host])
+    if by_region and OF_REGIONS_ALONE * alone_us > wall - _mid(step, [best], others):
         return [_in_place_of(o, by_region[0].id) for o in whole]
     return [o if o is best else _in_place_of(o, best.id) for o in whole]
 

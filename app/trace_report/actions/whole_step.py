@@ -65,17 +65,17 @@ def _in_whole(left: float, factor: float) -> float:
 
 
 def whole_model(
-    step: Step, blockers: Sequence[Blocker], conversions: Mapping[int, float] | None = None
+    step: Step, blockers: Sequence[Blocker], conversions: Mapping[int, float] | None = None, trained: bool = False
 ) -> list[Option]:
     """torch.compile(model), with and without CUDA graphs; the second stands beside the first where launches pace it.
 
     conversions: of regions the share of time that turns images around, or that kernels take which channels-last ones
-    replace, where a whole model keeps them so.
+    replace, where a whole model keeps them so. trained: a backward goes with it.
     """
     time = {i: _without(left, (conversions or {}).get(i, 0.0)) for i, left in covered(step).items()}
     if not time:
-        return _graphs(step, {}, blockers)
-    launches = {i: _launches(step.regions[i]) for i in time}
+        return _graphs(step, {}, blockers, False)
+    change = _compiled(step, time, trained)
     mode = TUNED_ALONE if _mostly_tuned(step, time) else "default"
     varies = sizes_vary(step)
     argument = (f', mode="{mode}"' if mode != "default" else "") + (", dynamic=True" if varies else "")
@@ -88,9 +88,18 @@ def whole_model(
         COMPILE, "compile", mode, _title(step), call,
         because + (VARIES if varies else "") + _breaks(blockers),
         {"kind": "predicted", "text": "from the sum over its regions, of which whole models take 1.0 to 1.25 times"},
-        Change(time=time, launches=launches, pads=True), tuple(time),
+        change, tuple(time),
     )  # fmt: skip
-    return [compiled, *_graphs(step, time, blockers)]
+    return [compiled, *_graphs(step, time, blockers, trained)]
+
+
+def _compiled(step: Step, time: Mapping[int, Left], trained: bool) -> Change:
+    """What compiling the model does to a step of which these regions take less then. What torch.compile's code made
+    before is not among the model's launches: the trace does not say which of it a CUDA graph launches at once."""
+    model = (i for i, r in enumerate(step.regions) if r.get("kind") not in (*UNCAPTURED, COMPILED, COMMUNICATION))
+    inside = frozenset(i for i in model if not step.regions[i]["name"].startswith(CUSTOM))
+    launches = {i: _launches(step.regions[i]) for i in time}
+    return Change(time=time, launches=launches, pads=True, compiled=inside, trained=trained)
 
 
 def _launches(region: AnyRegion) -> Left:
@@ -141,21 +150,20 @@ def _breaks(blockers: Sequence[Blocker]) -> str:
     return f"{told}; {others} more slow it: see below" if others else f"{told}: see below" if told else ""
 
 
-def _waits_once_compiled(step: Step, time: Mapping[int, Left]) -> float:
+def _waits_once_compiled(step: Step, time: Mapping[int, Left], trained: bool) -> float:
     """How long the GPU waits for launches in a step of which these regions are compiled, in µs."""
     if not time:
         return 0.0
-    change = Change(time=time, launches={i: _launches(step.regions[i]) for i in time}, pads=True)
-    idle_us = after(step, [change], "mid")[1]
+    idle_us = after(step, [_compiled(step, time, trained)], "mid")[1]
     parts = step.parts
     return max(0.0, idle_us - parts["idle_host_us"] - parts["idle_communication_us"] - parts["idle_device_us"])
 
 
-def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker]) -> list[Option]:
+def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker], trained: bool) -> list[Option]:
     """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain."""
     parts = step.parts
     slower = step.slower or step  # whether it may be worth it; what it saves is another question
-    waits_us = max(slower.parts["idle_launch_us"], _waits_once_compiled(slower, time))
+    waits_us = max(slower.parts["idle_launch_us"], _waits_once_compiled(slower, time, trained))
     if waits_us < WAITS_FOR_LAUNCHES * slower.parts["wall_us"] or sizes_vary(step):
         return []
     inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
@@ -226,7 +234,7 @@ def graphs_alone(step: Step) -> list[Option]:
     """CUDA graphs of the modules as they are, for a GPU that torch.compile writes no kernels for."""
     call = "model = torch.cuda.make_graphed_callables(model, (x,))"
     title = "Capture the model as CUDA graphs, as it is"
-    return [replace(o, title=title, call=call, mode="graphs") for o in _graphs(step, {}, ())]
+    return [replace(o, title=title, call=call, mode="graphs") for o in _graphs(step, {}, (), False)]
 
 
 def _advises_compile(region: AnyRegion) -> bool:

@@ -108,6 +108,30 @@ def _waits(trace: Trace) -> tuple[Floats, Floats]:
     return merge_intervals(begin[order], ended[order])
 
 
+OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
+"""How torch.optim annotates what its Python and its launches take."""
+
+
+def optimizer_us(trace: Trace, steps: Sequence[Step]) -> float | None:
+    """What the host takes for the optimizer in one step, in µs, without what it waits for the GPU meanwhile; None where
+    nothing is annotated as an optimizer's."""
+    notes = trace.annotations
+    named = np.array([name.startswith(OPTIMIZER) for name in trace.names], np.bool_)
+    rows = np.flatnonzero(named[notes.name]) if len(notes.name) else np.empty(0, np.int64)
+    if not len(rows) or not steps:
+        return None
+    rows = rows[np.argsort(notes.start_us[rows], kind="stable")]
+    start, end = merge_intervals(notes.start_us[rows], notes.end_us[rows])
+    waits = _waits(trace)
+    taken = 0.0
+    for step in steps:
+        begun, done = np.maximum(start, step.start_us), np.minimum(end, step.end_us)
+        for a, b in zip(begun.tolist(), done.tolist(), strict=True):
+            waited = np.minimum(waits[1], b) - np.maximum(waits[0], a)
+            taken += max(0.0, b - a - float(waited[waited > 0.0].sum()))
+    return taken / len(steps)
+
+
 def _launches(trace: Trace) -> Floats:
     memory = trace.memory
     copies = memory.launch_us if memory.launch_us is not None else np.full(len(memory.start_us), np.nan)

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.trace import read_trace
 from profiler.trace.analyze.gpu_utilization import gpu_window
-from profiler.trace.analyze.pacing import Pace, pace, stretches
+from profiler.trace.analyze.pacing import Pace, optimizer_us, pace, stretches
 from profiler.trace.model import Step, Trace
 from tests.profiler.trace.files import annotation, kernel, launch, op, real, written
 
@@ -55,6 +55,23 @@ def test_a_step_that_ends_with_its_work_is_the_gpus_from_the_last_gap_on(tmp_pat
 def test_no_work_is_nobodys_pace(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, json.dumps([annotation("ProfilerStep#0", 0, 10), op("aten::mm", 0, 5)])))
     assert pace(trace, trace.steps) == Pace(0.0, 0.0, ())
+
+
+def test_the_optimizers_host_time_is_its_annotations_without_what_waits_for_the_gpu(tmp_path: Path) -> None:
+    events = [
+        op("aten::mm", 0, 30), launch(5, 1), kernel(10, 300, 1),
+        annotation("Optimizer.zero_grad#Adam.zero_grad", 320, 30),
+        annotation("Optimizer.step#Adam.step", 400, 500), annotation("Optimizer.step#Adam.step", 420, 450),
+        launch(450, 2), kernel(460, 200, 2), sync(500, 165), op("aten::mm", 950, 10),
+    ]  # fmt: skip
+    trace = read_trace(written(tmp_path, json.dumps([annotation("ProfilerStep#0", 0, 1000), *events])))
+    assert optimizer_us(trace, trace.steps) == 30 + 500 - 165
+
+
+def test_where_nothing_is_an_optimizers_its_time_is_not_told(tmp_path: Path) -> None:
+    events = [annotation("ProfilerStep#0", 0, 10), op("aten::mm", 0, 5), launch(1, 1), kernel(2, 3, 1)]
+    trace = read_trace(written(tmp_path, json.dumps(events)))
+    assert optimizer_us(trace, trace.steps) is None
 
 
 def replay(trace: Trace, step: Step, factor: float) -> float:
