@@ -96,6 +96,16 @@ class Step:
         return recorded if self.host_us is None else self.host_us
 
     @property
+    def launching_us(self) -> float:
+        """What the host takes for all launches of the step: of what the GPU paces and of what it paces itself."""
+        return self.pace["gpu_us"] - self.pace["lead_us"] + self.host_needs_us
+
+    @property
+    def idle_of_others_us(self) -> float:
+        """Time in which host and GPU both wait: for communication, loading or what starts."""
+        return self.parts["idle_communication_us"] + self.waits_us
+
+    @property
     def share_of_host(self) -> float:
         """Of the step, what the host sets the pace of."""
         recorded = self.host_bound_kernels_us + self.parts["idle_launch_us"]
@@ -233,6 +243,11 @@ def copies_of(region: AnyRegion) -> float:
     return float(region.get("copies_per_step") or 0.0)
 
 
+def launches_and_copies_of(region: AnyRegion) -> float:
+    """What the host launches for the region in a step."""
+    return launches_of(region) + copies_of(region)
+
+
 def step_us(step: Step, changes: Sequence[Change]) -> tuple[float, float, float]:
     """(low, mid, high) time of the step after the changes."""
     least, mid, most = (after(step, changes, end)[0] for end in ENDS)
@@ -286,18 +301,17 @@ def _least_host_us(step: Step, changes: Sequence[Change], end: End) -> float:
         return 0.0
     inside = frozenset[int]().union(*(c.compiled for c in made))
     left = _launches_of_regions_left(changes, "mid" if end == "low" else end)
-    own = [launches_of(r) + copies_of(r) for r in step.regions]
+    own = list(map(launches_and_copies_of, step.regions))
     optimizer = [i for i, r in enumerate(step.regions) if r.get("kind") == "optimizer"]
     optimizer_us = float(step.pace.get("optimizer_us") or 0.0)
     if of_it := sum(own[i] for i in optimizer):
         optimizer_us *= sum(own[i] * left.get(i, 1.0) for i in optimizer) / of_it
     total = float(step.pace["launches"])
     elsewhere = max(0.0, total - sum(own[i] for i in {*inside, *optimizer}))
-    each_us = (step.pace["gpu_us"] - step.pace["lead_us"] + step.host_needs_us) / total if total else 0.0
+    each_us = step.launching_us / total if total else 0.0
     launches = sum(own[i] * left.get(i, 1.0) for i in inside)
     model_us = compiled_host_us(launches, any(c.trained for c in made), each_us, end)
-    waits_us = step.waits_us + step.parts["idle_communication_us"]
-    return model_us + optimizer_us + elsewhere * each_us + waits_us
+    return model_us + optimizer_us + elsewhere * each_us + step.idle_of_others_us
 
 
 def _copies_gone_us(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float]:
@@ -353,12 +367,11 @@ def _alone(region: AnyRegion) -> float:
 
 def _replayed_us(step: Step, work_us: float, left: float) -> float:
     """The step once graphs have all launches but this share: work_us is what the GPU's work takes then."""
-    parts, pace = step.parts, step.pace
-    gaps = GRAPH_GAP_US * (1 - left) * float(pace["launches"])
+    parts = step.parts
+    gaps = GRAPH_GAP_US * (1 - left) * float(step.pace["launches"])
     kernels = FITTED.host.graphs + max(0.0, work_us) + parts["idle_device_us"] * left + gaps
-    others = parts["idle_communication_us"] + step.waits_us
-    host = (pace["gpu_us"] - pace["lead_us"] + step.host_needs_us) * left + parts["idle_host_us"] - step.waits_us
-    return max(kernels, host) + others
+    host = step.launching_us * left + parts["idle_host_us"] - step.waits_us
+    return max(kernels, host) + step.idle_of_others_us
 
 
 def _launches_left(step: Step, changes: Sequence[Change], end: End) -> float:
@@ -369,7 +382,7 @@ def _launches_left(step: Step, changes: Sequence[Change], end: End) -> float:
     graphs = [c for c in changes if c.captured or c.at_best]
     captured = frozenset().union(*((c.captured if end == "low" else c.captured | c.at_best) for c in graphs))
     left = _launches_of_regions_left(changes, end)
-    own = [launches_of(r) + copies_of(r) for r in step.regions]
+    own = list(map(launches_and_copies_of, step.regions))
     kept = 0.0 if graphs and end != "low" else total - sum(own)
     kept += sum(launches * left.get(place, 1.0) for place, launches in enumerate(own) if place not in captured)
     return min(1.0, max(0.0, kept / total))

@@ -74,7 +74,7 @@ def whole_model(
     """
     time = {i: _without(left, (conversions or {}).get(i, 0.0)) for i, left in covered(step).items()}
     if not time:
-        return _graphs(step, {}, blockers, False)
+        return _graphs(step, None, blockers)
     change = _compiled(step, time, trained)
     mode = TUNED_ALONE if _mostly_tuned(step, time) else "default"
     varies = sizes_vary(step)
@@ -90,7 +90,7 @@ def whole_model(
         {"kind": "predicted", "text": "from the sum over its regions, of which whole models take 1.0 to 1.25 times"},
         change, tuple(time),
     )  # fmt: skip
-    return [compiled, *_graphs(step, time, blockers, trained)]
+    return [compiled, *_graphs(step, change, blockers)]
 
 
 def _compiled(step: Step, time: Mapping[int, Left], trained: bool) -> Change:
@@ -150,20 +150,23 @@ def _breaks(blockers: Sequence[Blocker]) -> str:
     return f"{told}; {others} more slow it: see below" if others else f"{told}: see below" if told else ""
 
 
-def _waits_once_compiled(step: Step, time: Mapping[int, Left], trained: bool) -> float:
-    """How long the GPU waits for launches in a step of which these regions are compiled, in µs."""
-    if not time:
+def _waits_once_compiled(step: Step, compiled: Change | None) -> float:
+    """How long the GPU waits for launches in a step whose model is compiled, in µs."""
+    if compiled is None:
         return 0.0
-    idle_us = after(step, [_compiled(step, time, trained)], "mid")[1]
+    idle_us = after(step, [compiled], "mid")[1]
     parts = step.parts
     return max(0.0, idle_us - parts["idle_host_us"] - parts["idle_communication_us"] - parts["idle_device_us"])
 
 
-def _graphs(step: Step, time: dict[int, Left], blockers: Sequence[Blocker], trained: bool) -> list[Option]:
-    """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain."""
-    parts = step.parts
+def _graphs(step: Step, compiled: Change | None, blockers: Sequence[Blocker]) -> list[Option]:
+    """CUDA graphs. Where nothing is predicted, or the graph breaks, none of the launches is taken away for certain.
+
+    compiled: what compiling the model without them does, where that is predicted.
+    """
+    parts, time = step.parts, compiled.time if compiled is not None else {}
     slower = step.slower or step  # whether it may be worth it; what it saves is another question
-    waits_us = max(slower.parts["idle_launch_us"], _waits_once_compiled(slower, time, trained))
+    waits_us = max(slower.parts["idle_launch_us"], _waits_once_compiled(slower, compiled))
     if waits_us < WAITS_FOR_LAUNCHES * slower.parts["wall_us"] or sizes_vary(step):
         return []
     inside = frozenset(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED)
@@ -234,7 +237,7 @@ def graphs_alone(step: Step) -> list[Option]:
     """CUDA graphs of the modules as they are, for a GPU that torch.compile writes no kernels for."""
     call = "model = torch.cuda.make_graphed_callables(model, (x,))"
     title = "Capture the model as CUDA graphs, as it is"
-    return [replace(o, title=title, call=call, mode="graphs") for o in _graphs(step, {}, (), False)]
+    return [replace(o, title=title, call=call, mode="graphs") for o in _graphs(step, None, ())]
 
 
 def _advises_compile(region: AnyRegion) -> bool:
@@ -242,7 +245,7 @@ def _advises_compile(region: AnyRegion) -> bool:
     return advice is not None and advice["tool"] == "compile"
 
 
-def _mostly_tuned(step: Step, time: dict[int, Left]) -> bool:
+def _mostly_tuned(step: Step, time: Mapping[int, Left]) -> bool:
     """Most of what is saved is saved by regions that are advised max-autotune."""
     saved = {i: busy_us(step.regions[i]) * (1 - left.mid) for i, left in time.items() if left.mid < 1.0}
     tuned = [i for i in saved if _advises_compile(step.regions[i]) and _mode(step.regions[i]) == TUNED]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler.trace.analyze.gpu_utilization import even_split, gaps, gpu_window, merge_intervals, work_intervals
+from profiler.trace.analyze.steps import OPTIMIZER
 from profiler.trace.model import Floats, Step, Trace
 
 
@@ -106,10 +107,6 @@ def _waits(trace: Trace) -> tuple[Floats, Floats]:
         begin, ended = np.concatenate((trace.syncs.start_us, begin)), np.concatenate((trace.syncs.end_us, ended))
     order = np.argsort(begin, kind="stable")
     return merge_intervals(begin[order], ended[order])
-
-
-OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
-"""How torch.optim annotates what its Python and its launches take."""
 
 
 def optimizer_us(trace: Trace, steps: Sequence[Step]) -> float | None:

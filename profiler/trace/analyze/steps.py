@@ -31,7 +31,9 @@ VARYING = 0.2
 COVERING_SHARE = 0.5
 """Share of the kernel time that must be launched inside an annotation for it to count as the step."""
 
-_MARKERS = ("Optimizer.zero_grad#", "Optimizer.step#", "enumerate(DataLoader)#")
+OPTIMIZER = ("Optimizer.zero_grad#", "Optimizer.step#")
+"""How torch.optim annotates what its Python and its launches take, before the class."""
+_MARKERS = (*OPTIMIZER, "enumerate(DataLoader)#")
 """What PyTorch itself annotates once a step where the user annotated nothing."""
 
 _INNER = ("nccl:", "gloo:", "mpi:", "ucc:", "## Call CompiledFxGraph", "DistributedDataParallel.", *_MARKERS)
