@@ -1,16 +1,19 @@
 """Whether the bound on errors accepts what is right and refuses what is wrong.
 
-`python benchmarks/validation/bounds.py [--device cpu] [--compile] [--only REGION] [--out FILE]`
+`python benchmarks/validation/bounds.py [--device cpu] [--compile] [--only REGION] [--part 0/1] [--seconds S]
+[--out FILE]`
 
 Each implementation of `bounds_right` and `bounds_wrong` is checked as a validation checks a candidate, on this host's
-GPU or, with --device cpu, on its processor. --compile adds torch.compile of each region that it is tried on. Prints the
-table, writes it with --out, and ends with 1 where one is judged wrongly.
+GPU or, with --device cpu, on its processor. A GPU also runs libraries' calls (`bounds_libraries`); --compile adds
+torch.compile of each region that it is tried on. --part 1/4: the second of four shares of the regions. Prints the
+table, writes it with --out after each row, and ends with 1 where one is judged wrongly.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 import msgspec  # noqa: E402 (run as a file)
 import torch  # noqa: E402
 
+from benchmarks.validation.bounds_libraries import LIBRARIES  # noqa: E402
 from benchmarks.validation.bounds_regions import REGIONS  # noqa: E402
 from benchmarks.validation.bounds_right import COMPILED, ON_A_GPU, RIGHT, Build, compiled  # noqa: E402
 from benchmarks.validation.bounds_wrong import WRONG  # noqa: E402
@@ -34,6 +38,8 @@ from kernels.measure.records import Record, judge_record  # noqa: E402
 from profiler.region.language.text import parse  # noqa: E402
 
 NOT_HERE = ("No available kernel", "not supported", "NotImplementedError", "Invalid backend")
+PACKAGES = ("liger_kernel", "quack", "cutlass")
+"""What need not be installed."""
 
 
 class Unheard:
@@ -95,8 +101,10 @@ def row(region: str, name: str, build: Build, right: bool, eager: tuple[list[Cas
         judge_record(record, [eager[0]], [eager[1]], [""])
     except WrongOutputError as fault:
         record.fail("mismatch", str(fault))
-    except (RuntimeError, NotImplementedError, ImportError, TypeError, ValueError) as fault:
+    except Exception as fault:  # a failure of any kind is a row
         here = not any(text in f"{type(fault).__name__}: {fault}" for text in NOT_HERE)
+        if isinstance(fault, ModuleNotFoundError) and (fault.name or "").partition(".")[0] in PACKAGES:
+            here = False
         record.fail("error" if here else "not here", f"{type(fault).__name__}: {str(fault)[:300]}")
     known = [e for e in record.errors if e is not None]
     return Row(
@@ -105,14 +113,20 @@ def row(region: str, name: str, build: Build, right: bool, eager: tuple[list[Cas
     )  # fmt: skip
 
 
-def table(device: str, with_compile: bool, only: str = "", alone: bool = False) -> Iterator[Row]:
-    """All rows, region by region. only: of regions with this in their name; alone: of the region of this name."""
-    for region, text in REGIONS.items():
-        if only not in region or (alone and only != region):
+def table(
+    device: str, with_compile: bool, only: str = "", alone: bool = False, part: tuple[int, int] = (0, 1)
+) -> Iterator[Row]:
+    """All rows, region by region. only: of regions with this in their name; alone: of the region of this name. part:
+    (which, of how many) shares of the regions.
+    """
+    for number, (region, text) in enumerate(REGIONS.items()):
+        if only not in region or (alone and only != region) or number % part[1] != part[0]:
             continue
         rights: Mapping[str, Build] = dict(RIGHT.get(region, {}))
         if device != "cpu" and region.startswith("attention") and "hand" not in region and "capped" not in region:
             rights = {**rights, **ON_A_GPU}
+        if device != "cpu":
+            rights = {**rights, **LIBRARIES.get(region, {})}
         if with_compile and region in COMPILED:
             rights = {**rights, "torch.compile": compiled}
         if not rights and region not in WRONG:
@@ -123,29 +137,50 @@ def table(device: str, with_compile: bool, only: str = "", alone: bool = False) 
                 yield row(region, name, build, right, eager, device)
 
 
+def share(text: str) -> tuple[int, int]:
+    """WHICH/OF, which from 0 on."""
+    which, of = (int(n) for n in text.split("/"))
+    if not 0 <= which < of:
+        raise ValueError(f"{text}: WHICH/OF, WHICH from 0 on and below OF")
+    return which, of
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--compile", action="store_true", help="torch.compile too")
     parser.add_argument("--only", default="", help="regions with this in their name")
+    parser.add_argument("--part", type=share, default=(0, 1), metavar="WHICH/OF", help="a share of the regions")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="from when on no row is begun")
     parser.add_argument("--out", type=Path, help="where to write the table as JSON")
     arguments = parser.parse_args()
-    rows = []
-    for one in table(arguments.device, arguments.compile, arguments.only):
+    name = torch.cuda.get_device_name(arguments.device) if arguments.device != "cpu" else "cpu"
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    whole, started = True, time.monotonic()
+    for one in table(arguments.device, arguments.compile, arguments.only, part=arguments.part):
         rows.append(one)
         mark = "WRONGLY" if one.judged_wrongly else ""
         error = f"{one.error:10.3g}" if one.error is not None else " " * 10
         kind = "right" if one.right else "wrong"
-        print(f"{mark:8}{one.region:26}{kind:6} {one.implementation:30}{one.verdict:10}{error}  {one.message[:90]}")
+        print(
+            f"{mark:8}{one.region:26}{kind:6} {one.implementation:30}{one.verdict:10}{error}  {one.message[:90]}",
+            flush=True,
+        )
+        whole = time.monotonic() - started < arguments.seconds
+        if arguments.out:
+            made = {"device": name, "software": software(), "rows": [asdict(r) for r in rows]}
+            arguments.out.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if not whole:
+            break
+    if not whole:
+        print(f"not all: {arguments.seconds:.0f} s are over")
     wrongly = [r for r in rows if r.judged_wrongly]
     for right, words in ((True, "right: {} of {} accepted"), (False, "wrong: {} of {} refused")):
         same = [r for r in rows if r.right == right and r.verdict != "not here"]
         print(words.format(sum(not r.judged_wrongly for r in same), len(same)))
-    name = torch.cuda.get_device_name(arguments.device) if arguments.device != "cpu" else "cpu"
-    if arguments.out:
-        made = {"device": name, "software": software(), "rows": [asdict(r) for r in rows]}
-        arguments.out.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 1 if wrongly else 0
 
 

@@ -1,15 +1,18 @@
 """Generated chains, each computed in two right ways, none of which may be refused.
 
-python benchmarks/validation/bounds_chains.py [--chains 2000] [--first 0] [--device cpu]
+python benchmarks/validation/bounds_chains.py [--chains 2000] [--first 0] [--device cpu] [--seconds S] [--out FILE]
 
 Chains are those that the kernel generator is tried on (pointwise, reducing), and matrix products between them; a third
 have gradients. One way computes all in float32 and rounds once, as a fused kernel does; the other rounds every result
-as eager does and takes its sums backwards and in parts. Prints what is refused and ends with 1 if anything is.
+as eager does and takes its sums backwards and in parts. Prints what is refused and ends with 1 if anything is. Several
+runs with one --claims FOLDER share the chains, in blocks; --out is written after each block.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import re
 import sys
 import time
@@ -26,10 +29,14 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from benchmarks.validation.bounds import checked  # noqa: E402
 from benchmarks.validation.bounds_right import Build, Call, Tensors, in_f32  # noqa: E402
+from kernels.measure.planner import software  # noqa: E402
 from kernels.measure.records import Record, judge_record  # noqa: E402
+from tools.fuzz.claims import claimed  # noqa: E402
 from tools.gpu.random_chains import chain_of_seed  # noqa: E402
 
 FAMILIES = ("pointwise", "reducing", "products")
+BLOCK = 20
+"""Chains that a run claims at once."""
 THOROUGH = 8
 """Every eighth chain is checked on all distributions of inputs, the others on three."""
 STEPS = (
@@ -122,19 +129,35 @@ def main() -> int:
     parser.add_argument("--chains", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="from when on no chain is begun")
+    parser.add_argument("--claims", type=Path, help="a folder for all runs that share these chains")
+    parser.add_argument("--out", type=Path, help="where to write the counts as JSON")
     arguments = parser.parse_args()
     counted: Counter[str] = Counter()
-    started = time.perf_counter()
-    for number in range(arguments.first, arguments.first + arguments.chains):
-        for name, message in refusals(number, arguments.device, thorough=number % THOROUGH == 0).items():
-            counted["refused" if message else "accepted"] += 1
-            if message:
-                print(
-                    f"{number} ({FAMILIES[number % len(FAMILIES)]}), {name}: {message}\n{text_of_seed(number)}",
-                    flush=True,
-                )
-        if (done := number - arguments.first + 1) % 50 == 0 or done == arguments.chains:
-            print(f"{done} chains, {dict(counted)}, {time.perf_counter() - started:.0f} s", flush=True)
+    started, done, refused = time.perf_counter(), [], []
+    last = arguments.first + arguments.chains
+    name = torch.cuda.get_device_name(arguments.device) if arguments.device != "cpu" else "cpu"
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    for block in range(arguments.first, last, BLOCK):
+        if time.perf_counter() - started > arguments.seconds or not claimed(arguments.claims, f"chains {block}"):
+            continue
+        for number in range(block, min(block + BLOCK, last)):
+            if time.perf_counter() - started > arguments.seconds:
+                break
+            for way, message in refusals(number, arguments.device, thorough=number % THOROUGH == 0).items():
+                counted["refused" if message else "accepted"] += 1
+                if message:
+                    refused.append({"chain": number, "way": way, "message": message, "text": text_of_seed(number)})
+                    print(
+                        f"{number} ({FAMILIES[number % len(FAMILIES)]}), {way}: {message}\n{text_of_seed(number)}",
+                        flush=True,
+                    )
+            done.append(number)
+        print(f"{len(done)} chains, {dict(counted)}, {time.perf_counter() - started:.0f} s", flush=True)
+        if arguments.out:
+            made = {"device": name, "software": software(), "chains": done, **counted, "refusals": refused}
+            arguments.out.write_text(json.dumps(made, ensure_ascii=False) + "\n", encoding="utf-8")
     return 1 if counted["refused"] else 0
 
 

@@ -36,6 +36,10 @@ QUANTISE = """a = x.float().abs().amax(-1, keepdim=True).clamp(min=1e-6)
 s = a / {top}
 return {cast}, s
 """
+PAIRS = """c: {dtype}[32, 32]
+s: {dtype}[32, 32]
+return x * cat([c, c], dim=-1) + cat([-x[..., 32:], x[..., :32]], dim=-1) * cat([s, s], dim=-1)
+"""
 
 REGIONS: Mapping[str, str] = {
     "attention bf16": _attention("bf16", SDPA),
@@ -50,6 +54,7 @@ REGIONS: Mapping[str, str] = {
     "softmax f32": "x: f32[64, 500]\nreturn softmax(x, -1)",
     "log_softmax f32": "x: f32[64, 500].requires_grad\nreturn log_softmax(x, -1)",
     "cross entropy bf16": "x: bf16[64, 500].requires_grad\nt: i64[64].below(500)\nreturn F.cross_entropy(x.float(), t)",
+    "cross entropy f32": "x: f32[64, 500].requires_grad\nt: i64[64].below(500)\nreturn F.cross_entropy(x, t)",
     "layer norm bf16": "x: bf16[64, 256].requires_grad\nw: bf16[256].requires_grad\nb: bf16[256].requires_grad\n"
     "return F.layer_norm(x, [256], w, b)",
     "layer norm f32": "x: f32[64, 256]\nw: f32[256]\nb: f32[256]\nreturn F.layer_norm(x, [256], w, b)",
@@ -59,6 +64,8 @@ REGIONS: Mapping[str, str] = {
     "gelu chain bf16 training": "x: bf16[64, 256].requires_grad\nb: bf16[256].requires_grad\n" + CHAIN,
     "long chain f32": "x: f32[64, 256]\n" + LONG_CHAIN,
     "swiglu bf16": "a: bf16[64, 256]\nb: bf16[64, 256]\nreturn F.silu(a) * b",
+    "swiglu bf16 training": f"a: bf16[64, 256]{GRAD}\nb: bf16[64, 256]{GRAD}\nreturn F.silu(a) * b",
+    "geglu bf16 training": f"a: bf16[64, 256]{GRAD}\nb: bf16[64, 256]{GRAD}\nreturn F.gelu(a, approximate='tanh') * b",
     "product bf16": "x: bf16[64, 256]\nw: bf16[256, 96]\nreturn x @ w",
     "product f16": "x: f16[64, 256]\nw: f16[256, 96]\nreturn x @ w",
     "product f32": "x: f32[64, 512]\nw: f32[512, 96]\nreturn x @ w",
@@ -88,6 +95,8 @@ REGIONS: Mapping[str, str] = {
     "h = x + r\nreturn F.layer_norm(h, [256], w, b), h",
     "rope f32": "x: f32[2, 32, 64]\nc: f32[32, 64]\ns: f32[32, 64]\n"
     "return x * c + cat([-x[..., 32:], x[..., :32]], dim=-1) * s",
+    "rope of one angle a pair bf16 training": f"x: bf16[2, 4, 32, 64]{GRAD}\n" + PAIRS.format(dtype="bf16"),
+    "rope of one angle a pair f32": "x: f32[2, 4, 32, 64]\n" + PAIRS.format(dtype="f32"),
     "masked softmax bf16": "x: bf16[64, 96]\nm: bool[64, 96].mask(0.7)\n"
     "return softmax(x.float().masked_fill(~m, -1e9), -1).to(torch.bfloat16)",
 }

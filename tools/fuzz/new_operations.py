@@ -22,19 +22,23 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tools.fuzz.claims import claimed
 from tools.fuzz.scatter_and_product_families import ALL, program_of_seed
 
 if TYPE_CHECKING:
     from kernels.codegen.text.source import Source
 
+Programs = list[tuple[str, int]]
+"""Families and seeds."""
 RIGHT, REFUSED, WRONG, ERROR = "right", "refused", "wrong", "error"
 ROUNDS = 40
 """Calls of each that are timed."""
@@ -258,8 +262,12 @@ def precompile(sources: Sequence[Source]) -> None:
                 tuned.fn.warmup(*arguments, *seed, grid=(1,), **dict(source.options), **config.all_kwargs())
 
 
-def run(programs: Sequence[tuple[str, int]], device: str, processes: int, ends: float) -> Iterator[Outcome]:
-    """The outcome of each program, as they come. ends: of time.monotonic(), from when on none is started."""
+def run(
+    programs: Sequence[tuple[str, int]], device: str, processes: int, ends: float, claims: Path | None = None
+) -> Iterator[Outcome]:
+    """The outcome of each program, as they come. ends: of time.monotonic(), from when on none is started. claims: the
+    folder of all runs that share the programs.
+    """
     context = multiprocessing.get_context("fork")
     handle, lock = tempfile.mkstemp(prefix="tritonworthy-turn-")
     os.close(handle)
@@ -268,13 +276,15 @@ def run(programs: Sequence[tuple[str, int]], device: str, processes: int, ends: 
     while waiting or running:
         while waiting and len(running) < processes and time.monotonic() < ends:
             family, seed = waiting.pop()
+            if not claimed(claims, f"{family} {seed}"):
+                continue
             ours, theirs = context.Pipe(duplex=False)
             process = context.Process(target=_child, args=(theirs, family, seed, device, lock))
             process.start()
             theirs.close()
             running[ours] = (process, family, seed, time.monotonic() + PROGRAM_S)
         if not running:
-            return
+            return  # their time is over, or other runs have the rest
         for ready in wait(list(running), timeout=1.0):
             assert isinstance(ready, Connection)
             process, family, seed, _ = running.pop(ready)
@@ -292,6 +302,23 @@ def run(programs: Sequence[tuple[str, int]], device: str, processes: int, ends: 
                 del running[connection]
                 text = program_of_seed(family, seed, "small" if device == "cpu" else "large")
                 yield Outcome(family, seed, text, ERROR, f"no answer in {PROGRAM_S:.0f} s")
+
+
+def drawn(families: Sequence[str], first: int, count: int, size: str, known: Collection[str] = ()) -> Programs:
+    """So many programs of each family, from a seed on, families in turn. Programs that were drawn before, under another
+    seed or known, are left out.
+    """
+    seen = set(known)
+    by_family: list[list[tuple[str, int]]] = []
+    for family in families:
+        own: list[tuple[str, int]] = []
+        for seed in range(first, first + 20 * count):
+            text = program_of_seed(family, seed, size)
+            if text not in seen and len(own) < count:
+                seen.add(text)
+                own.append((family, seed))
+        by_family.append(own)
+    return [program for turn_of in zip_longest(*by_family) for program in turn_of if program is not None]
 
 
 def table(rows: Sequence[Outcome]) -> str:
@@ -338,9 +365,11 @@ def main(arguments: Sequence[str]) -> int:
     """The command."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--family", nargs="+", choices=[*ALL], default=[*ALL])
-    reader.add_argument("--count", type=int, default=20, help="programs of each family")
+    reader.add_argument("--count", type=int, default=20, help="programs of each family, no two the same")
     reader.add_argument("--only", nargs="+", metavar="FAMILY:SEED", help="these programs and no others")
     reader.add_argument("--first", type=int, default=0, help="the first seed")
+    reader.add_argument("--without", nargs="+", type=Path, default=[], help="records whose programs are not run again")
+    reader.add_argument("--claims", type=Path, help="a folder for all runs that share these programs, one a GPU")
     reader.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     reader.add_argument("--seconds", type=float, default=3600.0, help="from when on no program is started")
     reader.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -349,13 +378,14 @@ def main(arguments: Sequence[str]) -> int:
     if asked.out is not None:
         asked.out.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    seeds = range(asked.first, asked.first + asked.count)
-    programs = [(family, seed) for seed in seeds for family in asked.family]
+    size = "small" if asked.device == "cpu" else "large"
+    known = {p["text"] for file in asked.without for p in json.loads(file.read_text(encoding="utf-8"))["programs"]}
+    programs = drawn(asked.family, asked.first, asked.count, size, known)
     if asked.only:
         programs = [(family, int(seed)) for family, _, seed in (p.partition(":") for p in asked.only)]
     preload(asked.device)
     rows: list[Outcome] = []
-    for row in run(programs, asked.device, asked.processes, started + asked.seconds):
+    for row in run(programs, asked.device, asked.processes, started + asked.seconds, asked.claims):
         rows.append(row)
         write(asked.out, rows)
     rows.sort(key=lambda r: (asked.family.index(r.family), r.seed))

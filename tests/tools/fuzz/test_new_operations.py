@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 from kernels.codegen.generated import generate
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
-from tools.fuzz.new_operations import ERROR, REFUSED, RIGHT, WRONG, Outcome, fault, fault_in_steps, table
+from tools.fuzz.claims import claimed
+from tools.fuzz.new_operations import ERROR, REFUSED, RIGHT, WRONG, Outcome, drawn, fault, fault_in_steps, table
 from tools.fuzz.operation_families import input_bytes
 from tools.fuzz.scatter_and_product_families import ALL, program_of_seed
 
@@ -72,3 +74,22 @@ def test_the_table_has_the_median_by_family_and_tells_losses_and_errors() -> Non
         "wrong: pool 0: output 0: 3 of 4 integers differ",
         "loss 1.50: scan 1: 30.0 µs, torch.compile 20.0; 2 kernels; aten: sort",
     ]
+
+
+def test_drawn_programs_are_distinct_and_come_in_turns() -> None:
+    families = ("bag", "gather", "topk")
+    programs = drawn(families, 0, 24, "large")
+    texts = [program_of_seed(family, seed) for family, seed in programs]
+    assert len(set(texts)) == len(texts) == 72
+    assert [family for family, _ in programs] == [*families] * 24
+    rest = drawn(families, 0, 8, "large", known=texts)
+    assert not {program_of_seed(family, seed) for family, seed in rest} & set(texts)
+
+
+def test_an_item_is_claimed_once_and_without_a_folder_always(tmp_path: Path) -> None:
+    shared = tmp_path / "claims"
+    assert claimed(shared, "scan 1")
+    assert not claimed(shared, "scan 1")
+    assert claimed(shared, "scan 2")
+    assert claimed(None, "scan 1")
+    assert claimed(None, "scan 1")
