@@ -91,7 +91,15 @@ def _functions(name: str) -> str:
     except KeyError:
         return ""
     functions = dict.fromkeys(b.variant.kernel for b in builds)
-    return "\n\n".join("@triton.jit\n" + inspect.getsource(f.fn).split("@triton.jit", 1)[-1].strip() for f in functions)
+    return "\n\n".join(
+        f"{'@gluon.jit' if f.is_gluon() else '@triton.jit'}\n{_without_decorator(f.fn)}" for f in functions
+    )
+
+
+def _without_decorator(function: object) -> str:
+    """The text of a function from its def on."""
+    lines = inspect.getsource(function).splitlines()  # type: ignore[arg-type]
+    return "\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("def ")) :]).strip()
 
 
 def machines(text: str, sizes: Mapping[str, int] | None, candidate: str, target: str) -> list[dict[str, object]]:

@@ -102,8 +102,8 @@ def pruned(variant: Variant, limits: Limits) -> str:
 def _wider(own: Sequence[Variant], arguments: Sequence[Any]) -> Iterator[Variant]:
     """Other tiles, warps and stages of every variant of the own space."""
     for variant in own:
-        if WAITING.intersection(variant.kernel.arg_names):
-            continue
+        if WAITING.intersection(variant.kernel.arg_names) or _is_gluon(variant):
+            continue  # Gluon's kernels say themselves which warps do what: another number of them is another kernel
         family = FAMILIES.get(variant.kernel.__name__)
         tiles = [{}, *(family.tiles(dict(variant.constants), arguments) if family else ())]
         ahead = dict(variant.constants).get("AHEAD")
@@ -112,6 +112,10 @@ def _wider(own: Sequence[Variant], arguments: Sequence[Any]) -> Iterator[Variant
             for warps in sorted({*WARPS, variant.warps}):
                 for count in stages:
                     yield remade(variant, tile, arguments, warps, count)
+
+
+def _is_gluon(variant: Variant) -> bool:
+    return bool(getattr(variant.kernel, "is_gluon", bool)())  # the interpreter's functions are never Gluon's
 
 
 def _place(variant: Variant) -> Place:

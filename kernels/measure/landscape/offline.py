@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as HopperDescriptor
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -149,13 +150,18 @@ def compiled(function: Any, arguments: tuple[Any, ...], options: Mapping[str, An
     constants: dict[str, object] = {}
     divisible: list[str] = []
     constexprs = {p.name for p in function.params if p.is_constexpr}
+    unspecialized = {p.name for p in function.params if p.do_not_specialize}
     for name, value in given.items():
         kind = "" if name in constexprs else type_of(value)
+        if not kind and value == 1 and name in unspecialized:
+            kind = "i32"
         if not kind:
             constants[name] = value
             continue
         signature[name] = kind
-        if kind.startswith("*") or (isinstance(value, int) and value % DIVISIBLE == 0):
+        if name not in unspecialized and (
+            kind.startswith("*") or (isinstance(value, int) and value % DIVISIBLE == 0)
+        ):
             divisible.append(name)
     more = {k: v for k, v in options.items() if k not in names and k not in SETTINGS and v is not None}
     return compile_for(
@@ -172,6 +178,8 @@ def type_of(value: Any) -> str:
     if isinstance(value, TensorDescriptor):
         block = ",".join(map(str, value.block_shape))
         return f"tensordesc<{TYPES[value.base.dtype]}[{block}]>"
+    if isinstance(value, HopperDescriptor):
+        return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)},{value.layout!r}>"
     if isinstance(value, bool):
         return "i1"
     if isinstance(value, int):

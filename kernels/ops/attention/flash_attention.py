@@ -8,9 +8,9 @@ go through a loop without masks, those on its edges through another, those outsi
 Traffic: Q, K, V read once, O written once (keys and values again from L2, which the order of programs sees to). 4 D
 floating-point operations for a pair of query and key that sees each other, and one exponential: at D = 128 an eighth
 of a clock of a Hopper multiprocessor's matrix units and a sixteenth of its exponentials, so that neither hides behind
-the other by itself. cuDNN and FlashAttention 3 arrange that by hand; Triton leaves it to the two groups of four warps,
-or to two programs on a multiprocessor. For plain attention call SDPA; this file is to be read, and for what SDPA has
-no fast path for: a cap or a window together with a bias.
+the other by itself. cuDNN and FlashAttention 3 arrange that by hand, as `flash_attention_hopper` does for some calls on
+Hopper; Triton leaves it to the two groups of four warps, or to two programs on a multiprocessor. For plain attention
+call SDPA; this file is to be read, and for what SDPA has no fast path for: a cap or a window together with a bias.
 
 Conventions: causal is aligned to the top left: query i sees keys 0 to i, as is_causal says in SDPA.
 window: no key before i - window either; with causal and equal lengths flash_attn's window_size=(window, 0). A row that
@@ -28,6 +28,8 @@ import triton.language as tl
 from triton.language import target_info
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernels.ops.attention import hopper_variants
+from kernels.ops.attention.flash_attention_hopper import flash_attention_hopper_kernel
 from kernels.ops.matmul.gemm import DTYPES, PRECISIONS, SHARED_KIB, tma_takes
 from kernels.ops.shared.pairs import INTERPRETED
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
@@ -369,6 +371,9 @@ def space(
     elif tma:
         variants = [*(tile(*s, True) for s in described), *(tile(*s) for s in pointed[:2])]
         variants += [tile(*s, True, True) for s in AHEAD_SHAPES[min(max(dp, 64), 256)]]
+        plain = bias is None and cap is None and window is None
+        if hopper_variants.offered(q, d, tma, fold, plain):
+            variants = [*hopper_variants.space(d, columns, causal, logsumexp), *variants]
     else:
         variants = [tile(*s) for s in pointed]
     return list(dict.fromkeys(variants))  # blocks cut to few queries or keys can be the same
@@ -380,11 +385,13 @@ def launch(
 ) -> None:  # fmt: skip
     """Run one variant on [batch, heads, rows, D] with contiguous rows, and a bias of four axes, into o and lse."""
     batch, heads, rows, d = q.shape
-    columns, bm, bn, dp = k.shape[2], variant["BM"], variant["BN"], variant["DP"]
-    sharing = heads // k.shape[1]
-    balanced = not variant["CAUSAL"] or variant["WINDOW"]
+    columns, sharing, log2e = k.shape[2], heads // k.shape[1], math.log2(math.e)
+    balanced = not variant["CAUSAL"] or window is not None
     together = heads_together(columns, d, q.element_size(), sharing, batch * heads, balanced)
-    log2e = math.log2(math.e)
+    if variant.kernel is flash_attention_hopper_kernel:
+        hopper_variants.launch(variant, q, k, v, o, lse, scale * log2e, together)
+        return
+    bm, bn, dp = variant["BM"], variant["BN"], variant["DP"]
     x, y, z = q, k, v
     if variant["TMA"]:
         x, y, z = (
@@ -627,6 +634,8 @@ OPERATIONS = (
         builds=(
             *(build_of(v) for v in (*CAUSAL[:2], CAUSAL[6])),
             *(build_of(v) for v in space(SHORT, SHORT, None, False, None, None, 1.0, False, True)[:1]),
+            hopper_variants.build_of(hopper_variants.variant(128, *hopper_variants.SHAPES[128][0], True, True, False)),
+            hopper_variants.build_of(hopper_variants.variant(64, *hopper_variants.SHAPES[64][0], False, True, True)),
             *(build_of(v) for v in space(LONG, LONG, MASK, True, 1024, 50.0, 1.0, True, False)[-1:]),
         ),
         forms=("plain", "strided", "misaligned", "special"), wrong_interpreted=("bf16",), fixed=("d",),

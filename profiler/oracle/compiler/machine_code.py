@@ -86,7 +86,7 @@ def compile_for(
     attributes: Attributes | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Machine:
-    """Compile a `triton.jit` function of a file.
+    """Compile a `triton.jit` or `gluon.jit` function of a file.
 
     signature: argument -> "*bf16", "i32", ...; constants: tl.constexpr arguments. aligned: pointers are multiples of
     16 bytes, as torch allocates them. divisible: integer arguments that are multiples of 16; without it, strides that
@@ -106,7 +106,7 @@ def compile_for(
     try:
         with _as_if_on(gpu):
             compiled = triton.compile(
-                ASTSource(function, full, constexprs=dict(constants), attrs=dict(attributes)),
+                _source_class(function)(function, full, constexprs=dict(constants), attrs=dict(attributes)),
                 target=gpu,
                 options=settings,
             )
@@ -188,6 +188,15 @@ def _of_amdgcn(text: str) -> _CodeFacts:
     spilled = None if usage.spilled_registers is None else 4 * usage.spilled_registers
     instructions = amdgcn.instructions(text)
     return _CodeFacts(usage.registers, usage.scratch_bytes, spilled, None, instructions, amdgcn.matrices(text))
+
+
+def _source_class(function: Any) -> Any:
+    """What Triton compiles it from: Gluon's functions begin a step later than Triton's own."""
+    if not function.is_gluon():
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource  # experimental: only who needs it depends on it
+
+    return GluonASTSource
 
 
 def _source_of(function: Any) -> tuple[str, dict[int, str]]:

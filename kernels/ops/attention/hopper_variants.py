@@ -1,0 +1,183 @@
+"""Which calls of `flash_attention` a kernel of warp groups with work of their own may take on Hopper, and its launch.
+
+Every program takes a list of tiles that is made here: a tile is given to whoever is free first, as a scheduler on the
+GPU would, but without one. Under a causal mask the tiles of the last queries, which have most keys, come first, a few
+heads at a time, whose keys and values stay in L2.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from functools import cache, lru_cache
+
+import torch
+import triton
+from triton.compiler.errors import CompilationError
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.runtime.errors import PTXASError
+
+from kernels.ops.attention.flash_attention_hopper import flash_attention_hopper_kernel
+from kernels.ops.shared.pairs import INTERPRETED
+from kernels.spec import Build
+from kernels.tuning import Variant, multiprocessors
+
+VERSIONS = ((3, 6), (3, 7))
+"""Of Triton, by which it was compiled and looked at: Gluon is experimental, what its calls mean may change."""
+HOPPER = (9, 0)
+DTYPES = (torch.float16, torch.bfloat16)
+GROUP_ROWS = 64
+"""Queries of a warp group: the rows of one instruction of the matrix units."""
+TILE_KEYS = 80
+"""What beginning and ending a tile takes, as keys: first scores and last products, during which little else runs."""
+
+SHAPES = {
+    64: ((2, 128, 3, 3, False), (2, 128, 3, 3, True), (3, 64, 4, 4, False)),
+    128: ((2, 128, 3, 2, True), (2, 128, 3, 2, False), (3, 64, 3, 3, False)),
+}
+"""By head dimension: warp groups that compute, keys of a block, buffers of keys and of values, whether groups take
+turns."""
+REGISTERS = {2: (240, 168), 3: (160, 128)}
+"""By groups: registers of a thread that computes, and of every thread when the program begins. The warp that loads
+keeps 24; together they are what was there at the beginning."""
+
+
+def offered(q: torch.Tensor, d: int, tma: bool, fold: bool, plain: bool) -> bool:
+    """Whether a call may have it here. plain: without bias, cap and window. fold: the scale is above 0."""
+    return tma and fold and plain and d in SHAPES and q.dtype in DTYPES and runs_on(q.device)
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether this is a Hopper, and Triton one of VERSIONS."""
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    known = version in VERSIONS and not INTERPRETED.value
+    return known and device.type == "cuda" and torch.version.hip is None and _capability(device) == HOPPER
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+def space(d: int, columns: int, causal: bool, logsumexp: bool) -> list[Variant]:
+    """Variants for a head dimension of SHAPES, the likeliest first."""
+    return [variant(d, *shape, causal, columns % shape[1] == 0, logsumexp) for shape in SHAPES[d]]
+
+
+def variant(
+    d: int, groups: int, bn: int, keys: int, values: int, turns: bool, causal: bool, whole: bool, logsumexp: bool
+) -> Variant:
+    """One of them. whole: blocks of bn divide the keys."""
+    registers, begin = REGISTERS[groups]
+    constants = (
+        ("D", d), ("GROUPS", groups), ("BN", bn), ("KEYS", keys), ("VALUES", values), ("CAUSAL", causal),
+        ("WHOLE", whole), ("LSE", logsumexp), ("TURNS", turns), ("REGISTERS", registers),
+    )  # fmt: skip
+    shared = 2 * d * (2 * GROUP_ROWS * groups + (keys + values) * bn) + 1024
+    return Variant(
+        flash_attention_hopper_kernel, constants, 4, None, ("GROUPS", "BN", "KEYS", "VALUES", "TURNS"), shared,
+        registers, (("maxnreg", begin),),
+    )  # fmt: skip
+
+
+def launch(
+    v: Variant, q: torch.Tensor, k: torch.Tensor, v_: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, factor: float,
+    together: int,
+) -> None:  # fmt: skip
+    """Run one variant. factor: the scale times log2(e). together: heads that take turns.
+
+    Raises PTXASError, which a tuner takes for a refusal, where this Triton does not compile it.
+    """
+    batch, heads, rows, d = q.shape
+    columns, bm, bn = k.shape[2], GROUP_ROWS * v["GROUPS"], v["BN"]
+    table = plan_on(
+        q.device, triton.cdiv(rows, bm), batch * heads, together, multiprocessors(q.device), bm, bn, columns,
+        v["CAUSAL"],
+    )  # fmt: skip
+    layout = layout_of(q.dtype.itemsize)
+    described = (
+        TensorDescriptor(t, list(t.shape), list(t.stride()), [1, 1, b, d], layout)
+        for t, b in ((q, GROUP_ROWS), (k, bn), (v_, bn), (o, GROUP_ROWS))
+    )
+    try:
+        v.kernel[(table.shape[0],)](
+            *described, lse, table, table.shape[1], heads, batch * heads, heads // k.shape[1], rows, columns, factor,
+            **v.meta,
+        )  # fmt: skip
+    except CompilationError as fault:
+        raise PTXASError(f"{fault}"[:300]) from fault
+
+
+def layout_of(itemsize: int) -> gl.NVMMASharedLayout:
+    """How a block of [1, 1, rows, D] lies in shared memory: rows of 128 bytes, their sixteenths swapped."""
+    return gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8 * itemsize, rank=4)
+
+
+# ---- the order of tiles
+
+
+def key_blocks(block: int, columns: int, bm: int, bn: int, causal: bool) -> int:
+    """Blocks of bn keys that the block of bm queries sees."""
+    return -(-min(columns, (block + 1) * bm) // bn) if causal else -(-columns // bn)
+
+
+def plan(
+    blocks: int, heads: int, together: int, programs: int, bm: int, bn: int, columns: int, causal: bool
+) -> list[list[int]]:
+    """For each program the tiles that it takes, block * heads + head; every tile once, no program without one.
+
+    together: heads that take turns, their last blocks first.
+    """
+    programs = min(programs, blocks * heads)
+    order = (
+        block * heads + head
+        for first in range(0, heads, together)
+        for block in range(blocks - 1, -1, -1)
+        for head in range(first, min(first + together, heads))
+    )
+    lists: list[list[int]] = [[] for _ in range(programs)]
+    if not causal:  # all tiles are alike
+        for program, tile in zip(itertools.cycle(range(programs)), order, strict=False):
+            lists[program].append(tile)
+        return lists
+    takes = [key_blocks(block, columns, bm, bn, causal) * bn + TILE_KEYS for block in range(blocks)]
+    free = [(0, program) for program in range(programs)]
+    for tile in order:
+        at, program = free[0]
+        lists[program].append(tile)
+        heapq.heapreplace(free, (at + takes[tile // heads], program))
+    return lists
+
+
+def as_table(lists: Sequence[Sequence[int]]) -> list[list[int]]:
+    """One row for each program, as the kernel reads it: how many, then these, then zeros, one at least."""
+    longest = max(map(len, lists)) + 2
+    return [[len(tiles), *tiles, *[0] * (longest - 1 - len(tiles))] for tiles in lists]
+
+
+@lru_cache(maxsize=64)
+def plan_on(
+    device: torch.device, blocks: int, heads: int, together: int, programs: int, bm: int, bn: int, columns: int,
+    causal: bool,
+) -> torch.Tensor:  # fmt: skip
+    """The plan as int32 [programs, longest] on a GPU; kept, because a launch takes less time than to make it."""
+    lists = plan(blocks, heads, together, programs, bm, bn, columns, causal)
+    return torch.tensor(as_table(lists), dtype=torch.int32).to(device)
+
+
+# ---- what is compiled offline
+def build_of(v: Variant, dtype: str = "bf16") -> Build:
+    """A variant as it is compiled offline."""
+
+    def described(rows: int) -> str:
+        return f"tensordesc<{dtype}[1, 1, {rows}, {v['D']}],{layout_of(2)!r}>"
+
+    tiles = {"q": GROUP_ROWS, "k": v["BN"], "v": v["BN"], "o": GROUP_ROWS}
+    signature = {n: described(rows) for n, rows in tiles.items()} | {"lse": "*fp32", "plan": "*i32"}
+    signature |= dict.fromkeys(("longest", "heads", "all_heads", "sharing", "height", "width"), "i32")
+    others = ("sm_80", "sm_100", "sm_120", "gfx942", "gfx950")
+    return Build(
+        v, signature | {"factor": "fp32"}, (), dict.fromkeys(others, "has none of Hopper's products of a warp group")
+    )
