@@ -159,9 +159,7 @@ def compiled(function: Any, arguments: tuple[Any, ...], options: Mapping[str, An
             constants[name] = value
             continue
         signature[name] = kind
-        if name not in unspecialized and (
-            kind.startswith("*") or (isinstance(value, int) and value % DIVISIBLE == 0)
-        ):
+        if name not in unspecialized and (kind.startswith("*") or (isinstance(value, int) and value % DIVISIBLE == 0)):
             divisible.append(name)
     more = {k: v for k, v in options.items() if k not in names and k not in SETTINGS and v is not None}
     return compile_for(

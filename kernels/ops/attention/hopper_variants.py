@@ -35,10 +35,10 @@ TILE_KEYS = 80
 
 SHAPES = {
     64: ((2, 128, 3, 3, False), (2, 128, 3, 3, True), (3, 64, 4, 4, False)),
-    128: ((2, 128, 3, 2, True), (2, 128, 3, 2, False), (3, 64, 3, 3, False)),
+    128: ((2, 128, 2, 3, True), (2, 128, 2, 3, False), (3, 64, 3, 3, False)),
 }
 """By head dimension: warp groups that compute, keys of a block, buffers of keys and of values, whether groups take
-turns."""
+turns. Of values one more than of keys, where there is room for one: they are free half a step later."""
 REGISTERS = {2: (240, 168), 3: (160, 128)}
 """By groups: registers of a thread that computes, and of every thread when the program begins. The warp that loads
 keeps 24; together they are what was there at the beginning."""
