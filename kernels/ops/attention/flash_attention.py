@@ -9,8 +9,9 @@ Traffic: Q, K, V read once, O written once (keys and values again from L2, which
 floating-point operations for a pair of query and key that sees each other, and one exponential: at D = 128 an eighth
 of a clock of a Hopper multiprocessor's matrix units and a sixteenth of its exponentials, so that neither hides behind
 the other by itself. cuDNN and FlashAttention 3 arrange that by hand, as `flash_attention_hopper` does for some calls on
-Hopper; Triton leaves it to the two groups of four warps, or to two programs on a multiprocessor. For plain attention
-call SDPA; this file is to be read, and for what SDPA has no fast path for: a cap or a window together with a bias.
+Hopper (there faster than cuDNN at D = 128); Triton leaves it to the two groups of four warps, or to two programs on a
+multiprocessor. For plain attention elsewhere call SDPA; this file is to be read, and for what SDPA has no fast path
+for: a cap or a window together with a bias.
 
 Conventions: causal is aligned to the top left: query i sees keys 0 to i, as is_causal says in SDPA.
 window: no key before i - window either; with causal and equal lengths flash_attn's window_size=(window, 0). A row that
@@ -389,8 +390,12 @@ def launch(
     balanced = not variant["CAUSAL"] or window is not None
     together = heads_together(columns, d, q.element_size(), sharing, batch * heads, balanced)
     if variant.kernel is flash_attention_hopper_kernel:
-        hopper_variants.launch(variant, q, k, v, o, lse, scale * log2e, together)
-        return
+        table = hopper_variants.tiles_for(variant, q, k, together)
+        if table is not None:
+            hopper_variants.launch(variant, q, k, v, o, lse, scale * log2e, table)
+            return
+        of_triton = space(q, k, None, variant["CAUSAL"], None, None, scale, variant["LSE"], True)
+        variant = next(v for v in of_triton if v.kernel is flash_attention_kernel)
     bm, bn, dp = variant["BM"], variant["BN"], variant["DP"]
     x, y, z = q, k, v
     if variant["TMA"]:

@@ -2,15 +2,19 @@
 
 Every program takes a list of tiles that is made here: a tile is given to whoever is free first, as a scheduler on the
 GPU would, but without one. Under a causal mask the tiles of the last queries, which have most keys, come first, a few
-heads at a time, whose keys and values stay in L2.
+heads at a time, whose keys and values stay in L2. The lists are copied to the GPU at the first call of a shape, 2 to 5
+ms of the host; where that cannot be (a CUDA graph is being captured), Triton's variants take the call.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import threading
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton
@@ -19,7 +23,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.errors import PTXASError
 
-from kernels.ops.attention.flash_attention_hopper import flash_attention_hopper_kernel
+from kernels.ops.attention.flash_attention_hopper import BM, flash_attention_hopper_kernel
 from kernels.ops.shared.pairs import INTERPRETED
 from kernels.spec import Build
 from kernels.tuning import Variant, multiprocessors
@@ -33,15 +37,14 @@ GROUP_ROWS = 64
 TILE_KEYS = 80
 """What beginning and ending a tile takes, as keys: first scores and last products, during which little else runs."""
 
-SHAPES = {
-    64: ((2, 128, 3, 3, False), (2, 128, 3, 3, True), (3, 64, 4, 4, False)),
-    128: ((2, 128, 2, 3, True), (2, 128, 2, 3, False), (3, 64, 3, 3, False)),
-}
-"""By head dimension: warp groups that compute, keys of a block, buffers of keys and of values, whether groups take
-turns. Of values one more than of keys, where there is room for one: they are free half a step later."""
-REGISTERS = {2: (240, 168), 3: (160, 128)}
-"""By groups: registers of a thread that computes, and of every thread when the program begins. The warp that loads
-keeps 24; together they are what was there at the beginning."""
+TILE = BM.value
+"""Queries of a tile."""
+SHAPES = {64: ((128, 3, 3, False), (128, 3, 3, True)), 128: ((128, 2, 3, True), (128, 2, 3, False))}
+"""By head dimension: keys of a block, buffers of keys and of values, whether groups take turns. Of values one more than
+of keys, where there is room for one: they are free half a step later."""
+REGISTERS, BEGIN = 240, 168
+"""Of a thread that computes, and of every thread when the program begins. The warp that loads keeps 24; together they
+are what was there at the beginning."""
 
 
 def offered(q: torch.Tensor, d: int, tma: bool, fold: bool, plain: bool) -> bool:
@@ -63,39 +66,34 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 def space(d: int, columns: int, causal: bool, logsumexp: bool) -> list[Variant]:
     """Variants for a head dimension of SHAPES, the likeliest first."""
-    return [variant(d, *shape, causal, columns % shape[1] == 0, logsumexp) for shape in SHAPES[d]]
+    return [variant(d, *shape, causal, columns % shape[0] == 0, logsumexp) for shape in SHAPES[d]]
 
 
 def variant(
-    d: int, groups: int, bn: int, keys: int, values: int, turns: bool, causal: bool, whole: bool, logsumexp: bool
+    d: int, bn: int, keys: int, values: int, turns: bool, causal: bool, whole: bool, logsumexp: bool
 ) -> Variant:
     """One of them. whole: blocks of bn divide the keys."""
-    registers, begin = REGISTERS[groups]
     constants = (
-        ("D", d), ("GROUPS", groups), ("BN", bn), ("KEYS", keys), ("VALUES", values), ("CAUSAL", causal),
-        ("WHOLE", whole), ("LSE", logsumexp), ("TURNS", turns), ("REGISTERS", registers),
+        ("D", d), ("BN", bn), ("KEYS", keys), ("VALUES", values), ("CAUSAL", causal), ("WHOLE", whole),
+        ("LSE", logsumexp), ("TURNS", turns), ("REGISTERS", REGISTERS),
     )  # fmt: skip
-    shared = 2 * d * (2 * GROUP_ROWS * groups + (keys + values) * bn) + 1024
+    shared = 2 * d * (2 * TILE + (keys + values) * bn) + 1024
     return Variant(
-        flash_attention_hopper_kernel, constants, 4, None, ("GROUPS", "BN", "KEYS", "VALUES", "TURNS"), shared,
-        registers, (("maxnreg", begin),),
+        flash_attention_hopper_kernel, constants, 4, None, ("BN", "KEYS", "VALUES", "TURNS"), shared, REGISTERS,
+        (("maxnreg", BEGIN),),
     )  # fmt: skip
 
 
 def launch(
     v: Variant, q: torch.Tensor, k: torch.Tensor, v_: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, factor: float,
-    together: int,
+    table: torch.Tensor,
 ) -> None:  # fmt: skip
-    """Run one variant. factor: the scale times log2(e). together: heads that take turns.
+    """Run one variant. factor: the scale times log2(e). table: of `tiles_for`.
 
     Raises PTXASError, which a tuner takes for a refusal, where this Triton does not compile it.
     """
     batch, heads, rows, d = q.shape
-    columns, bm, bn = k.shape[2], GROUP_ROWS * v["GROUPS"], v["BN"]
-    table = plan_on(
-        q.device, triton.cdiv(rows, bm), batch * heads, together, multiprocessors(q.device), bm, bn, columns,
-        v["CAUSAL"],
-    )  # fmt: skip
+    columns, bn = k.shape[2], v["BN"]
     layout = layout_of(q.dtype.itemsize)
     described = (
         TensorDescriptor(t, list(t.shape), list(t.stride()), [1, 1, b, d], layout)
@@ -118,14 +116,12 @@ def layout_of(itemsize: int) -> gl.NVMMASharedLayout:
 # ---- the order of tiles
 
 
-def key_blocks(block: int, columns: int, bm: int, bn: int, causal: bool) -> int:
-    """Blocks of bn keys that the block of bm queries sees."""
-    return -(-min(columns, (block + 1) * bm) // bn) if causal else -(-columns // bn)
+def key_blocks(block: int, columns: int, bn: int, causal: bool) -> int:
+    """Blocks of bn keys that this tile of queries sees."""
+    return -(-min(columns, (block + 1) * TILE) // bn) if causal else -(-columns // bn)
 
 
-def plan(
-    blocks: int, heads: int, together: int, programs: int, bm: int, bn: int, columns: int, causal: bool
-) -> list[list[int]]:
+def plan(blocks: int, heads: int, together: int, programs: int, bn: int, columns: int, causal: bool) -> list[list[int]]:
     """For each program the tiles that it takes, block * heads + head; every tile once, no program without one.
 
     together: heads that take turns, their last blocks first.
@@ -142,7 +138,7 @@ def plan(
         for program, tile in zip(itertools.cycle(range(programs)), order, strict=False):
             lists[program].append(tile)
         return lists
-    takes = [key_blocks(block, columns, bm, bn, causal) * bn + TILE_KEYS for block in range(blocks)]
+    takes = [key_blocks(block, columns, bn, causal) * bn + TILE_KEYS for block in range(blocks)]
     free = [(0, program) for program in range(programs)]
     for tile in order:
         at, program = free[0]
@@ -157,14 +153,55 @@ def as_table(lists: Sequence[Sequence[int]]) -> list[list[int]]:
     return [[len(tiles), *tiles, *[0] * (longest - 1 - len(tiles))] for tiles in lists]
 
 
-@lru_cache(maxsize=64)
-def plan_on(
-    device: torch.device, blocks: int, heads: int, together: int, programs: int, bm: int, bn: int, columns: int,
-    causal: bool,
-) -> torch.Tensor:  # fmt: skip
-    """The plan as int32 [programs, longest] on a GPU; kept, because a launch takes less time than to make it."""
-    lists = plan(blocks, heads, together, programs, bm, bn, columns, causal)
-    return torch.tensor(as_table(lists), dtype=torch.int32).to(device)
+class Shape(NamedTuple):
+    """What a plan depends on; together: heads that take turns, programs: multiprocessors."""
+
+    device: torch.device
+    blocks: int
+    heads: int
+    together: int
+    programs: int
+    bn: int
+    columns: int
+    causal: bool
+
+
+_tables: dict[Shape, torch.Tensor] = {}
+"""Every one is kept: a captured graph reads it at each replay. 4 bytes a tile."""
+_one_at_a_time = threading.Lock()
+
+
+def tiles_for(v: Variant, q: torch.Tensor, k: torch.Tensor, together: int) -> torch.Tensor | None:
+    """The plan of a call as int32 [programs, longest] on its GPU. together: heads that take turns.
+
+    None, where another kernel has to take the call: while a CUDA graph is captured a plan that is not there yet cannot
+    be copied, and torch.compile would take a Gluon kernel in its trace for one of Triton's.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return None
+    shape = Shape(
+        q.device, triton.cdiv(q.shape[2], TILE), q.shape[0] * q.shape[1], together, multiprocessors(q.device), v["BN"],
+        k.shape[2], v["CAUSAL"],
+    )  # fmt: skip
+    table = _tables.get(shape)
+    if table is None and not _captures(q.device):
+        with _one_at_a_time:
+            table = _tables.get(shape)
+            if table is None:
+                table = _tables[shape] = _made(shape)
+    return table
+
+
+def _captures(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _made(shape: Shape) -> torch.Tensor:
+    """By another thread: this one's memory may be of a pool of CUDA graphs, which would be given out again."""
+    device, blocks, heads, together, programs, bn, columns, causal = shape
+    lists = as_table(plan(blocks, heads, together, programs, bn, columns, causal))
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(lambda: torch.tensor(lists, dtype=torch.int32).to(device)).result()
 
 
 # ---- what is compiled offline
@@ -174,8 +211,8 @@ def build_of(v: Variant, dtype: str = "bf16") -> Build:
     def described(rows: int) -> str:
         return f"tensordesc<{dtype}[1, 1, {rows}, {v['D']}],{layout_of(2)!r}>"
 
-    tiles = {"q": GROUP_ROWS, "k": v["BN"], "v": v["BN"], "o": GROUP_ROWS}
-    signature = {n: described(rows) for n, rows in tiles.items()} | {"lse": "*fp32", "plan": "*i32"}
+    rows = {"q": GROUP_ROWS, "k": v["BN"], "v": v["BN"], "o": GROUP_ROWS}
+    signature = {n: described(r) for n, r in rows.items()} | {"lse": "*fp32", "plan": "*i32"}
     signature |= dict.fromkeys(("longest", "heads", "all_heads", "sharing", "height", "width"), "i32")
     others = ("sm_80", "sm_100", "sm_120", "gfx942", "gfx950")
     return Build(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from triton.language import constexpr
 
 SHORT_S = 60.0
 
@@ -332,6 +333,8 @@ def bound(module: types.ModuleType, program: Program) -> dict[str, Any]:
     for name, value in vars(module).items():
         if hasattr(value, "fn") and hasattr(value, "arg_names"):
             names[name] = types.FunctionType(value.fn.__code__, names, name, value.fn.__defaults__)
+        elif isinstance(value, constexpr):
+            names[name] = value.value
     names |= {"gl": program.gl, "hopper": program.hopper}
     return names
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 import triton
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels.measure.landscape.offline import compiled, unlaunched
 from kernels.ops.attention import flash_attention, flash_attention_hopper, hopper_variants
 from kernels.ops.attention.flash_attention import heads_together
-from kernels.ops.attention.hopper_variants import as_table, key_blocks, offered, plan, runs_on
-from kernels.tuning import Limits, misfit
+from kernels.ops.attention.hopper_variants import TILE, as_table, key_blocks, offered, plan, runs_on
+from kernels.tuning import Limits, Variant, misfit
 from profiler.oracle.compiler.targets import TARGETS
 from tests.kernels.gluon.interpreter import Program, bound
 
@@ -21,11 +22,10 @@ H200 = 132
 """Multiprocessors."""
 
 ROWS = [
-    # heads, queries and keys, rows of a tile, keys of a block, causal, D; the most that a program may be above the mean
-    ((128, 4096, 128, 128, True, 128), 1.006),
-    ((64, 4096, 128, 128, True, 128), 1.01),
-    ((256, 1024, 128, 128, False, 64), 1.04),  # 15.5 tiles a multiprocessor: some take 16
-    ((128, 4096, 192, 64, True, 128), 1.01),
+    # heads, queries and keys, causal, D; the most that a program may be above the mean
+    ((128, 4096, True, 128), 1.006),
+    ((64, 4096, True, 128), 1.01),
+    ((256, 1024, False, 64), 1.04),  # 15.5 tiles a multiprocessor: some take 16
 ]
 
 
@@ -98,15 +98,13 @@ def test_another_triton_keeps_the_other_kernels(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("sizes", "most"), ROWS)
-def test_every_tile_is_taken_once_and_programs_end_together(
-    sizes: tuple[int, int, int, int, bool, int], most: float
-) -> None:
-    heads, length, bm, bn, causal, d = sizes
-    blocks = -(-length // bm)
+def test_every_tile_is_taken_once_and_programs_end_together(sizes: tuple[int, int, bool, int], most: float) -> None:
+    heads, length, causal, d = sizes
+    blocks = -(-length // TILE)
     together = heads_together(length, d, 2, 1, heads, not causal)
-    lists = plan(blocks, heads, together, H200, bm, bn, length, causal)
+    lists = plan(blocks, heads, together, H200, 128, length, causal)
     assert sorted(tile for tiles in lists for tile in tiles) == list(range(blocks * heads))
-    work = [sum(key_blocks(t // heads, length, bm, bn, causal) * bn + hopper_variants.TILE_KEYS for t in tiles)
+    work = [sum(key_blocks(t // heads, length, 128, causal) * 128 + hopper_variants.TILE_KEYS for t in tiles)
             for tiles in lists]  # fmt: skip
     assert max(work) <= most * sum(work) / H200
 
@@ -116,7 +114,7 @@ def test_every_tile_is_taken_once_and_programs_end_together(
 def test_every_program_has_tiles_of_one_group_of_heads_after_the_other_the_longest_first(
     blocks: int, heads: int, together: int, programs: int, causal: bool
 ) -> None:
-    lists = plan(blocks, heads, together, programs, 128, 128, blocks * 128, causal)
+    lists = plan(blocks, heads, together, programs, 128, blocks * 128, causal)
     assert len(lists) == min(programs, blocks * heads)
     for tiles in lists:
         places = [(t % heads // together, -(t // heads)) for t in tiles]
@@ -129,17 +127,80 @@ def test_the_table_says_how_many_tiles_and_ends_in_one_that_may_be_read() -> Non
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("bm", "bn"), [(128, 128), (192, 64), (192, 128), (128, 64)])
-def test_the_plan_counts_blocks_of_keys_as_the_kernel_does(causal: bool, bm: int, bn: int) -> None:
+@pytest.mark.parametrize("bn", [128, 256])
+def test_the_plan_counts_blocks_of_keys_as_the_kernel_does(causal: bool, bn: int) -> None:
     counted = bound(flash_attention_hopper, Program(0, 0))["keys_of"]
     for columns in (1, 63, 64, 65, 128, 129, 500):
         for block in range(6):
-            count, whole = counted(block, columns, bm, bn, causal)
-            assert count == key_blocks(block, columns, bm, bn, causal) >= 1
-            seen = [min(columns - 1, row) if causal else columns - 1 for row in range(block * bm, (block + 1) * bm)]
+            count, whole = counted(block, columns, bn, causal)
+            assert count == key_blocks(block, columns, bn, causal) >= 1
+            rows = range(block * TILE, (block + 1) * TILE)
+            seen = [min(columns - 1, row) if causal else columns - 1 for row in rows]
             assert count == max(seen) // bn + 1
             assert whole == (min(seen) + 1) // bn
-            assert not causal or bn % bm or count - 1 <= whole, "one block has the mask's whole edge"
+            assert count - 1 <= whole, "one block has the mask's whole edge"
+
+
+def launched(variant: Variant, q: torch.Tensor) -> tuple[str, tuple[Any, ...]]:
+    """Which kernel this variant's launch asks for, and with what."""
+    with unlaunched("sm_90") as asked:
+        flash_attention.launch(variant, q, q, q, None, torch.empty_like(q), q, None, None, 0.1)
+    ((function, arguments, _),) = asked
+    return function.__name__, arguments
+
+
+def test_under_capture_a_call_whose_tiles_are_not_on_the_gpu_takes_the_present_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    q = empty(rows=700)
+    variant = hopper_variants.variant(128, *hopper_variants.SHAPES[128][0], True, False, False)
+    monkeypatch.setattr(hopper_variants, "_tables", {})
+    monkeypatch.setattr(hopper_variants, "_captures", lambda device: True)
+    name, arguments = launched(variant, q)
+    assert name == "flash_attention_kernel"
+    assert arguments[10] == 700
+    monkeypatch.setattr(hopper_variants, "_captures", lambda device: False)
+    name, warm = launched(variant, q)
+    assert name == "flash_attention_hopper_kernel"
+    monkeypatch.setattr(hopper_variants, "_captures", lambda device: True)
+    name, captured = launched(variant, q)
+    assert name == "flash_attention_hopper_kernel"
+    assert captured[5] is warm[5], "what a graph reads at every replay is not made anew"
+    assert launched(variant, empty(rows=900))[0] == "flash_attention_kernel"
+
+
+def test_a_trace_of_torch_compile_takes_the_present_kernel_which_its_code_knows() -> None:
+    q = torch.zeros(1, 2, 200, 64)
+    variant = hopper_variants.variant(64, *hopper_variants.SHAPES[64][0], True, False, False)
+    assert hopper_variants.tiles_for(variant, q, q, 2) is not None
+    compiled = torch.compile(lambda: hopper_variants.tiles_for(variant, q, q, 2) is None, backend="eager")
+    assert compiled()
+
+
+class Seen(TorchDispatchMode):
+    """Which operators this thread runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_tiles_are_not_allocated_by_the_calling_thread_whose_memory_a_cuda_graph_may_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hopper_variants, "_tables", {})
+    q = torch.zeros(1, 2, 200, 64)
+    variant = hopper_variants.variant(64, *hopper_variants.SHAPES[64][0], True, False, False)
+    with torch.inference_mode(), Seen() as seen:
+        table = hopper_variants.tiles_for(variant, q, q, 2)
+    assert not seen.names
+    assert table is not None
+    assert not table.is_inference()
+    assert table.tolist() == as_table(plan(2, 2, 2, 2, 128, 200, True))
 
 
 @pytest.mark.parametrize("d", [64, 128])
@@ -156,7 +217,7 @@ def test_every_variant_compiles_as_it_is_launched_and_needs_what_its_model_says(
         assert math.isclose(arguments[12], 0.1 * math.log2(math.e))
         machine = compiled(function, arguments, options, "sm_90")
         assert machine.warp_specialized
-        assert machine.block_warps == 4 * (variant["GROUPS"] + 1)
+        assert machine.block_warps == 12
         assert machine.shared_bytes <= variant.shared_bytes <= TARGETS["sm_90"].shared_block_bytes
         assert not misfit(variant, Limits())
         assert (machine.spill_bytes or 0) <= 32
