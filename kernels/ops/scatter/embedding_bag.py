@@ -7,15 +7,17 @@ Backward: the table's gradient is written once, zeros included, (indices + rows 
 bytes. Indices are sorted (torch.sort) and the rows of dy summed by segments of equal ones, in f32 and in a fixed order.
 Atomics would save the sort and the order; but indices of real bags repeat (a few rows get most of them), where atomics
 queue, and 16-bit tables would need a second one in f32 that is cleared, added to and converted: 12 bytes an element of
-the table more. Of a maximum a number counts where its index's place is what the forward gave. The gradient of sample
-weights comes with the table's, up to 256 columns, where each row of the table is read once; or before it, a row for
-each index, which leaves the sums less to do and writes in order: the tuner's choice.
+the table more. Rows of the table are summed segment by segment, or, where samples are few a row, sample by sample
+(`table_gradient`). Of a maximum a number counts where its index's place is what the forward gave. The gradient of
+sample weights comes with the table's, up to 256 columns, where each row of the table is read once; or before it, a row
+for each index, which leaves the sums by segments less to do and writes in order. The tuner chooses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +25,7 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-from kernels.ops.scatter import bag_order
+from kernels.ops.scatter import bag_order, table_gradient
 from kernels.ops.scatter import segment_reduce as segments
 from kernels.ops.scatter.bag_order import Samples
 from kernels.ops.scatter.segment_reduce import FORM, INDEXES, MODES, WIDEST
@@ -326,7 +328,14 @@ def table_space(count: int, columns: int, rows: int, form: segments.Form) -> lis
     if dict(form)["PRODUCTS"]:
         forms.append(tuple((name, value and name != "PRODUCTS") for name, value in form))
     made = [v for f in forms for v in segments.space(count, columns, rows, "sum", f)]
-    return [replace(v, tuned=(*v.tuned, "PRODUCTS")) for v in made]
+    return [replace(v, tuned=(*v.tuned, "PRODUCTS")) for v in made + table_gradient.space(count, columns, rows, form)]
+
+
+@cache
+def split_rows(count: int, columns: int, rows: int, scaled: bool, products: bool) -> Variant:
+    """What takes the rows with so many samples that they are split, which `table_gradient` leaves out."""
+    given = {"GATHER": True, "SCALED": scaled, "PRODUCTS": products}
+    return segments.space(count, columns, rows, "sum", tuple((name, given.get(name, False)) for name, _ in FORM))[0]
 
 
 def launch_table(
@@ -336,6 +345,11 @@ def launch_table(
     """Run one variant into dw, and fill products.ds where there are products."""
     if products is not None and not variant["PRODUCTS"] and count:
         launch_products(product_space(dw.shape[1])[1], *products)
+    if variant.kernel is table_gradient.table_rows:
+        table_gradient.launch(variant, dy, gather, top, edges, dw)
+        split = split_rows(count, dw.shape[1], len(dw), variant["SCALED"], variant["PRODUCTS"])
+        segments.launch(split, dy, gather, top, edges, dw, count, split_alone=True)
+        return
     segments.launch(variant, dy, gather, top, edges, dw, count)
 
 
@@ -497,7 +511,8 @@ OPERATIONS = (
             *(_large(m) for m in MODES), _large("sum", skewed=True),
             case("f32", rows=1 << 20, columns=64, indices=1 << 21, bags=1 << 16, mode="sum", weights=True),
         ),
-        builds=(*bag_order.builds(), _build(Variant(sample_products, (("ROWS", 8), ("BLOCK", 128)), 2)),
+        builds=(*bag_order.builds(), *table_gradient.builds(),
+                _build(Variant(sample_products, (("ROWS", 8), ("BLOCK", 128)), 2)),
                 *(segments.build(segments.space(1 << 20, 128, 1 << 20, "sum", tuple((name, name in ("GATHER", given))
                     for name, _ in FORM))[4], offsets_ptr="*i32", rows_ptr="*i32")
                   for given in ("GATHER", "PICKED", "PRODUCTS"))),
