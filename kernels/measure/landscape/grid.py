@@ -17,7 +17,10 @@ from kernels.tuning import Limits, Variant, misfit
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
 WAITING = frozenset({"sync_ptr", "ticket_ptr"})
-"""Arguments of kernels whose programs wait for each other: they hang unless all are on the GPU at once."""
+"""Arguments of kernels whose programs wait for each other: they hang unless all are on the GPU at once.
+
+Clusters, which have num_ctas among their options, hang where their warps are not as many as their constants say.
+"""
 MOST_POINTS = 240
 WHOLE = "whole row"
 
@@ -102,7 +105,9 @@ def pruned(variant: Variant, limits: Limits) -> str:
 def _wider(own: Sequence[Variant], arguments: Sequence[Any]) -> Iterator[Variant]:
     """Other tiles, warps and stages of every variant of the own space."""
     for variant in own:
-        if WAITING.intersection(variant.kernel.arg_names) or _is_gluon(variant):
+        if WAITING.intersection(variant.kernel.arg_names) or "num_ctas" in dict(variant.options):
+            continue
+        if _is_gluon(variant):
             continue  # Gluon's kernels say themselves which warps do what: another number of them is another kernel
         family = FAMILIES.get(variant.kernel.__name__)
         tiles = [{}, *(family.tiles(dict(variant.constants), arguments) if family else ())]

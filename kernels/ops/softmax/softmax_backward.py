@@ -2,7 +2,8 @@
 
 Traffic: y and dy read once, dx written once, while a row of both fits into one program's registers. Of longer rows
 the first part is held and the rest read twice, the second time from its end, which is what the L2 cache still has; or
-teams of programs hold it between them and read it once (softmax_backward_team). Takes f32, f16, bf16, y and dy alike.
+teams or clusters of programs hold it between them and read it once (softmax_backward_team, softmax_backward_cluster).
+Takes f32, f16, bf16, y and dy alike.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 
+from kernels.ops.shared.cluster import NO_CLUSTERS, takes
 from kernels.ops.shared.pairs import (
     WORDS,
     chunks_of,
@@ -25,6 +27,9 @@ from kernels.ops.shared.pairs import (
     store_pairs,
 )
 from kernels.ops.shared.rows import DTYPES, HELD, paired, rows_of
+from kernels.ops.softmax.softmax_backward_cluster import launch_cluster, softmax_backward_cluster
+from kernels.ops.softmax.softmax_backward_cluster import variant_of as cluster_variant
+from kernels.ops.softmax.softmax_backward_cluster import variants as cluster_variants
 from kernels.ops.softmax.softmax_backward_team import launch_team, softmax_backward_team, team, teams
 from kernels.spec import Build, Case, Cost, Maker, Operation, case
 from kernels.tuning import Tuner, Variant
@@ -134,10 +139,13 @@ def softmax_backward_loop(
         tl.store(dx_ptr + at, rounded(y * (dy - dot), dx_ptr), mask=at < N, eviction_policy="evict_first")
 
 
-def space(rows: int, columns: int, dtype: torch.dtype, packable: bool) -> list[Variant]:
-    """Variants worth timing: a row as f32 tile while both inputs are up to 32 elements a thread, packed or walked."""
+def space(rows: int, columns: int, dtype: torch.dtype, packable: bool, clustered: bool = False) -> list[Variant]:
+    """Variants worth timing: a row as f32 tile while both inputs are up to 32 elements a thread, packed or walked.
+
+    clustered: clusters of programs compute these rows as well (shared/cluster.py).
+    """
     block = triton.next_power_of_2(max(1, columns))
-    variants: list[Variant] = []
+    variants = cluster_variants(columns, dtype, 4 // dtype.itemsize) if clustered else []
     if block <= 2048:
         for elements, warps in ((1024, 2), (2048, 4), (4096, 8)):
             count = max(1, min(elements // block, triton.next_power_of_2(rows)))
@@ -150,7 +158,7 @@ def space(rows: int, columns: int, dtype: torch.dtype, packable: bool) -> list[V
         variants += _packed(columns // 2, dtype)
         if columns > HELD and not knobs.runtime.interpret:  # there programs run one after another: none can wait
             variants += teams(columns, dtype)
-    if not variants or (block > HELD and not packable):
+    if all(v.kernel is softmax_backward_cluster for v in variants) or (block > HELD and not packable):
         variants += [
             _loop(columns, min(width, block), warps, stages, dtype)
             for width, warps, stages in ((4096, 8, 1), (8192, 16, 2), (8192, 32, 3))
@@ -202,6 +210,8 @@ def launch(variant: Variant, dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor
     elif variant.kernel is softmax_backward_packed:
         a, b, c = dy.view(torch.int32), y.view(torch.int32), dx.view(torch.int32)
         softmax_backward_packed[(rows,)](a, b, c, a.stride(0), b.stride(0), c.stride(0), 0, **variant.meta)
+    elif variant.kernel is softmax_backward_cluster:
+        launch_cluster(variant, dy, y, dx)
     elif variant.kernel is softmax_backward_team:
         launch_team(variant, dy, y, dx)
     else:
@@ -224,8 +234,10 @@ def softmax_backward(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     a, b, c = rows_of(dy), rows_of(y), dx.view(-1, y.shape[-1])
     rows, columns = b.shape
     packable = y.element_size() == 2 and paired(a) and paired(b)
-    key = (rows, columns, y.dtype, a.stride(0), b.stride(0), packable)
-    launch(tuner.pick(key, lambda: space(rows, columns, y.dtype, packable), launch, a, b, c), a, b, c)
+    clustered = takes((a, b, c))
+    key = (rows, columns, y.dtype, a.stride(0), b.stride(0), packable, clustered)
+    variant = tuner.pick(key, lambda: space(rows, columns, y.dtype, packable, clustered), launch, a, b, c)
+    launch(variant, a, b, c)
     return dx
 
 
@@ -244,6 +256,7 @@ _TEAM = {
     **dict.fromkeys(("dy_ptr", "y_ptr", "dx_ptr"), "*bf16"), "sync_ptr": "*i64",
     **dict.fromkeys(("rows", "dy_stride", "y_stride", "dx_stride", "zero"), "i32"),
 }  # fmt: skip
+_CLUSTER = {**_ROWS, "zero": "i32"}
 _STRIDES = ("dy_stride", "y_stride", "dx_stride")
 OPERATIONS = (
     Operation(
@@ -274,6 +287,8 @@ OPERATIONS = (
             Build(space(1, 1 << 16, torch.float32, False)[0], _LOOP, divisible=_STRIDES),
             *(Build(team(65536, torch.bfloat16, *size), _TEAM, divisible=(*_STRIDES, "rows"))
               for size in ((4096, 2, 3), (8192, 4, 3))),
+            *(Build(cluster_variant(65536, torch.bfloat16, 2, ctas), _CLUSTER, divisible=_STRIDES, without=NO_CLUSTERS)
+              for ctas in (8, 4)),
         ),
     ),
 )  # fmt: skip

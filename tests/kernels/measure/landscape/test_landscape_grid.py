@@ -11,11 +11,11 @@ import torch
 from kernels.measure.landscape.grid import cells, constants_of, stages_of, tile_of
 from kernels.measure.landscape.model import axes_of
 from kernels.measure.landscape.tiles import FAMILIES, remade
-from kernels.ops.attention import flash_attention
+from kernels.ops.attention import flash_attention, hopper_variants
 from kernels.ops.matmul import matmul, matmul_epilogue
 from kernels.ops.norm import forward as norms
 from kernels.ops.norm.forward import Form
-from kernels.ops.softmax import softmax
+from kernels.ops.softmax import softmax, softmax_backward
 from kernels.ops.softmax.softmax import softmax_team
 from kernels.tuning import Limits, Variant, misfit
 
@@ -133,6 +133,23 @@ def test_kernels_whose_programs_wait_for_each_other_keep_to_their_own_space() ->
     grid_cells = cells(space, space[0], arguments, Limits(), most=10_000)
     assert [c.variant for c in grid_cells if c.variant.kernel is softmax_team and not c.own] == []
     assert {str(c.variant) for c in grid_cells if c.variant.kernel is softmax_team} == {str(v) for v in own}
+
+
+@pytest.mark.parametrize(
+    ("space", "arguments"),
+    [
+        (softmax_backward.space(4096, 65536, BF16, True, True), (meta(4096, 65536), meta(4096, 65536))),
+        (hopper_variants.space(128, 1024, True, False) + SPACES["attention"][0], SPACES["attention"][1]),
+    ],
+    ids=["clusters", "Gluon"],
+)
+def test_kernels_that_say_themselves_what_each_warp_does_keep_to_their_own_space(
+    space: list[Variant], arguments: tuple[Any, ...]
+) -> None:
+    own = [v for v in space if v.kernel is space[0].kernel]
+    assert len(own) == 2
+    grid_cells = cells(space, space[0], arguments, Limits(), most=10_000)
+    assert {str(c.variant) for c in grid_cells if c.variant.kernel is own[0].kernel} == {str(v) for v in own}
 
 
 def test_axes_go_from_small_to_large() -> None:
