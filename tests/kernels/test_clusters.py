@@ -51,8 +51,8 @@ def test_every_warp_sends_once_what_it_alone_knows_and_fits_as_its_model_says(va
     assert made.registers is not None
     assert made.registers <= variant.registers
     assert made.shared_bytes + cluster.STATIC_BYTES <= variant.shared_bytes
-    assert len(re.findall(r"STG\.E\.EF\.128", sass)) == variant["HELD"]
-    assert len(re.findall(r"LDG\.E\.EF\.128", sass)) == 2 * variant["HELD"]
+    assert len(re.findall(r"STG\.E\.128", sass)) == variant["HELD"]
+    assert len(re.findall(r"LDG\.E\.128", sass)) == 2 * variant["HELD"]
     assert not re.search(r"MEMBAR|BAR\.SYNC.*CLUSTER", sass), "a fence waits for all that was stored"
 
 
