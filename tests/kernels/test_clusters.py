@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
 import torch
 from triton.runtime.errors import PTXASError
 
+from kernels.ops.norm import forward as norms
+from kernels.ops.norm.forward import Form
+from kernels.ops.norm.rms_norm import SIGNATURE
+from kernels.ops.norm.rms_norm_cluster import variant_of as rms_norm
 from kernels.ops.shared import cluster
-from kernels.ops.softmax.softmax_backward import space
-from kernels.ops.softmax.softmax_backward_cluster import variant_of
+from kernels.ops.softmax import softmax, softmax_backward
+from kernels.ops.softmax.softmax_backward_cluster import variant_of as gradient
+from kernels.ops.softmax.softmax_cluster import variant_of as forward
 from kernels.tuning import Variant
 from profiler.oracle.compiler.machine import Machine
 from profiler.oracle.compiler.machine_code import compile_for
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
-STRIDES = ("dy_stride", "y_stride", "dx_stride")
+GRADIENT = {**dict.fromkeys(("dy_ptr", "dx_ptr"), "*bf16"), **dict.fromkeys(("dy_stride", "dx_stride"), "i32")}
 
 
 def compiled(variant: Variant) -> Machine:
-    kinds = dict.fromkeys(("dy_ptr", "y_ptr", "dx_ptr"), f"*{variant['DTYPE']}")
-    kinds |= dict.fromkeys(("rows", *STRIDES, "zero"), "i32")
+    kinds = {**SIGNATURE, **GRADIENT}
+    names = [n for n in variant.kernel.arg_names if n in kinds]
     return compile_for(
-        variant.kernel, kinds, dict(variant.constants), "sm_90", variant.warps, divisible=STRIDES,
-        options=dict(variant.options),
+        variant.kernel, {n: kinds[n].replace("bf16", str(variant["DTYPE"])) for n in names}, dict(variant.constants),
+        "sm_90", variant.warps, divisible=[n for n in names if n.endswith("stride")], options=dict(variant.options),
     )  # fmt: skip
 
 
-MADE = [
-    variant_of(65536, BF16, 2, 8), variant_of(65536, BF16, 2, 4), variant_of(65536 - 32, F16, 2, 8),
-    variant_of(32768 + 32, F16, 2, 4), variant_of(32768, F32, 1, 4), variant_of(32768 - 16, F32, 1, 8),
+MADE: list[tuple[Variant, int, int]] = [
+    (forward(65536, BF16, 2), 1, 1), (forward(65536 - 32, F16, 2), 1, 1), (forward(32768 - 16, F32, 1), 1, 1),
+    (gradient(65536, BF16, 2, 8), 2, 1), (gradient(65536, BF16, 2, 4), 2, 1), (gradient(65536 - 32, F16, 2, 8), 2, 1),
+    (gradient(32768 + 32, F16, 2, 4), 2, 1), (gradient(32768, F32, 1, 4), 2, 1),
+    (gradient(32768 - 16, F32, 1, 8), 2, 1),
+    (rms_norm(65536, BF16, 2, False, True, 4), 2, 1), (rms_norm(65536, BF16, 2, False, True, 8), 2, 1),
+    (rms_norm(65536 - 32, F16, 2, False, False, 8), 1, 1), (rms_norm(65536, BF16, 2, True, True, 8), 3, 2),
+    (rms_norm(65536 - 32, F16, 2, True, True, 4), 3, 2), (rms_norm(32768 - 16, F32, 1, True, True, 4), 3, 2),
+    (rms_norm(32768, F32, 1, True, False, 8), 2, 2),
 ]  # fmt: skip
+"""A variant, how many rows it reads and how many it writes."""
 
 
-@pytest.mark.parametrize("variant", MADE, ids=[f"{v.choice}-{v['WORDS']}-{v['DTYPE']}" for v in MADE])
-def test_every_warp_sends_once_what_it_alone_knows_and_fits_as_its_model_says(variant: Variant) -> None:
+@pytest.mark.parametrize(
+    ("variant", "reads", "writes"), MADE,
+    ids=[f"{v.kernel.__name__}-{v['CTAS']}-{v['WORDS']}-{v['DTYPE']}" for v, *_ in MADE],
+)  # fmt: skip
+def test_every_warp_sends_once_what_it_alone_knows_and_fits_as_its_model_says(
+    variant: Variant, reads: int, writes: int
+) -> None:
     made = compiled(variant)
     text, sass = made.texts["ttgir"], made.texts["sass"]
     layouts = re.findall(r"#ttg\.blocked<\{(.*?)\}>", text)
@@ -49,22 +66,54 @@ def test_every_warp_sends_once_what_it_alone_knows_and_fits_as_its_model_says(va
 
     assert made.spill_bytes == 0
     assert made.registers is not None
-    assert made.registers <= variant.registers
+    each = 65536 // (32 * variant.warps * ((made.registers + 7) // 8 * 8))
+    assert each >= 65536 // (32 * variant.warps * variant.registers), "fewer are resident than the model has"
     assert made.shared_bytes + cluster.STATIC_BYTES <= variant.shared_bytes
-    assert len(re.findall(r"STG\.E\.128", sass)) == variant["HELD"]
-    assert len(re.findall(r"LDG\.E\.128", sass)) == 2 * variant["HELD"]
+    assert len(re.findall(r"STG\.E\.128", sass)) == writes * variant["HELD"]
+    assert len(re.findall(r"LDG\.E(?:\.EL)?\.128", sass)) == reads * variant["HELD"]
     assert not re.search(r"MEMBAR|BAR\.SYNC.*CLUSTER", sass), "a fence waits for all that was stored"
 
 
-def test_where_there_are_no_clusters_none_is_among_the_variants() -> None:
+def spaces(clustered: bool) -> list[list[Variant]]:
+    return [
+        softmax.space(4096, 65536, BF16, True, False, clustered),
+        softmax.space(4096, 32768, F32, False, False, clustered),
+        softmax_backward.space(4096, 65536, BF16, True, clustered),
+        softmax_backward.space(4096, 32768, F32, False, clustered),
+        norms.space(4096, 65536, BF16, 2, Form(), clustered),
+        norms.space(4096, 32768, F32, 1, Form(residual=True, weight=False), clustered),
+    ]
+
+
+def test_clusters_come_first_and_others_stay_for_where_the_compiler_refuses_them() -> None:
     assert not cluster.takes([torch.empty(2, 65536, dtype=BF16)]), "no GPU here"
-    others = space(4096, 65536, BF16, True)
-    assert all("cluster" not in v.kernel.__name__ for v in others)
-    first = space(4096, 65536, BF16, True, True)
-    assert [(v.kernel.__name__, v["CTAS"]) for v in first[:2]] == [("softmax_backward_cluster", n) for n in (8, 4)]
-    assert first[2:] == others
-    alone = space(4096, 32768, F32, False, True)
-    assert alone[2:] == space(4096, 32768, F32, False), "the loops stay where the compiler refuses clusters"
+    for others, both in zip(spaces(False), spaces(True), strict=True):
+        assert others
+        assert all("cluster" not in v.kernel.__name__ for v in others)
+        first = both[: len(both) - len(others)]
+        assert first
+        assert all("cluster" in v.kernel.__name__ for v in first)
+        assert both[len(first) :] == others
+
+
+@pytest.mark.parametrize("form", [Form(centered=True, bias=True), Form(stats=True), Form(residual=True, bias=True)])
+def test_forms_that_clusters_have_no_kernel_of_are_left_to_others(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    spaces: list[list[Variant]] = []
+
+    class EnoughError(Exception):
+        pass
+
+    class Asked:
+        def pick(self, key: object, space: Callable[[], list[Variant]], *rest: object) -> Variant:
+            spaces.append(space())
+            raise EnoughError
+
+    monkeypatch.setattr(cluster, "clusters_on", lambda device: True)
+    x = torch.zeros(2, 65536, dtype=BF16)
+    for tried in (form, Form()):
+        with pytest.raises(EnoughError):
+            norms.forward(Asked(), tried, x, x, x[0], x[0], 1e-6)  # type: ignore[arg-type]
+    assert ["cluster" in s[0].kernel.__name__ for s in spaces] == [False, True]
 
 
 @pytest.mark.parametrize(

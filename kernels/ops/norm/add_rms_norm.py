@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from kernels.ops.norm.forward import Form, checked, forward
-from kernels.ops.norm.rms_norm import builds
+from kernels.ops.norm.rms_norm import CLUSTERED, builds
 from kernels.spec import Case, Cost, Maker, Operation, case, wide
 from kernels.tuning import Tuner
 
@@ -69,6 +69,7 @@ OPERATIONS = (
             case("bf16", rows=1, columns=65540),
             case("f16", rows=3, columns=2048, weight=False),
             case("bf16", rows=6, columns=1200),
+            *CLUSTERED,
         ),
         forms=("plain", "strided", "misaligned", "special"),
         cases=(

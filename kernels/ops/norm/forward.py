@@ -10,6 +10,9 @@ import triton
 from triton import knobs
 
 from kernels.ops.norm.forward_kernels import norm_loop, norm_packed, norm_rows, norm_together
+from kernels.ops.norm.rms_norm_cluster import launch_cluster, rms_norm_cluster
+from kernels.ops.norm.rms_norm_cluster import variants as cluster_variants
+from kernels.ops.shared.cluster import takes
 from kernels.ops.shared.rows import DTYPES, HELD, HELD_PACKED, held_dtype, paired, rows_of
 from kernels.tuning import Tuner, Variant, multiprocessors
 
@@ -34,9 +37,24 @@ class Form:
         names = ("RESIDUAL", "CENTERED", "WEIGHT", "BIAS", "STATS")
         return tuple(zip(names, (self.residual, self.centered, self.weight, self.bias, self.stats), strict=True))
 
+    @property
+    def by_clusters(self) -> bool:
+        """Whether there is a kernel of it for clusters of programs (rms_norm_cluster)."""
+        return not (self.centered or self.bias or self.stats)
 
-def space(rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form) -> list[Variant]:
-    """Variants worth timing. halves: floats in a 32-bit word, 0 where rows are not whole words."""
+
+def space(
+    rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form, clustered: bool = False
+) -> list[Variant]:
+    """Variants worth timing. halves: floats in a 32-bit word, 0 where rows are not whole words.
+
+    clustered: clusters of programs compute these rows as well (shared/cluster.py).
+    """
+    first = cluster_variants(columns, dtype, halves, form.residual, form.weight) if clustered else []
+    return first + _unclustered(rows, columns, dtype, halves, form)
+
+
+def _unclustered(rows: int, columns: int, dtype: torch.dtype, halves: int, form: Form) -> list[Variant]:
     words = columns // halves if halves else 0
     block = triton.next_power_of_2(max(1, columns))
     together = [] if columns <= HELD // 2 or knobs.runtime.interpret else teams(columns, dtype, halves, form)
@@ -154,6 +172,9 @@ def launch(
 
     y and added have one stride, mean and rstd are [rows] in f32.
     """
+    if variant.kernel is rms_norm_cluster:
+        launch_cluster(variant, x, residual, weight, y, added, eps)
+        return
     rows = x.shape[0]
     tensors = (x, residual, weight, bias, y, added, mean, rstd, rows)
     if variant.kernel is norm_packed:
@@ -224,9 +245,13 @@ def forward(
     added = torch.empty_like(y) if form.residual else y
     rstd = torch.empty(shape, dtype=torch.float32, device=there) if form.stats else y
     mean = torch.empty_like(rstd) if form.stats and form.centered else rstd
-    arguments = (flat, other, w, b, y.view(rows, columns), added.view(rows, columns), mean, rstd, eps)
-    key = (rows, columns, x.dtype, halves, flat.stride(0), other.stride(0), form, tuple(v.dtype for v in vectors))
-    launch(tuner.pick(key, lambda: space(rows, columns, x.dtype, halves, form), launch, *arguments), *arguments)
+    result = y.view(rows, columns)
+    clustered = form.by_clusters and halves > 0 and takes((flat, other, result), vectors)
+    arguments = (flat, other, w, b, result, added.view(rows, columns), mean, rstd, eps)
+    key = (rows, columns, x.dtype, halves, flat.stride(0), other.stride(0), form, tuple(v.dtype for v in vectors),
+           clustered)  # fmt: skip
+    variant = tuner.pick(key, lambda: space(rows, columns, x.dtype, halves, form, clustered), launch, *arguments)
+    launch(variant, *arguments)
     if dtype != x.dtype:
         y, added = y.to(x.dtype), added.to(x.dtype)
     return y, added, mean, rstd

@@ -15,8 +15,10 @@ from kernels.ops.norm.forward import Form, checked, forward
 from kernels.ops.norm.forward_kernels import norm_loop as rms_norm_loop
 from kernels.ops.norm.forward_kernels import norm_packed as rms_norm_packed
 from kernels.ops.norm.forward_kernels import norm_rows as rms_norm_rows
+from kernels.ops.norm.rms_norm_cluster import variant_of as cluster_variant
+from kernels.ops.shared.cluster import NO_CLUSTERS
 from kernels.spec import Build, Case, Cost, Maker, Operation, case, wide
-from kernels.tuning import Tuner
+from kernels.tuning import Tuner, Variant
 
 NAME = "triton:rms_norm"
 KIND = "rms_norm"
@@ -74,6 +76,11 @@ CHECKS = (
     case("bf16", rows=6, columns=2048, weight=False),
     case("bf16", rows=6, columns=1200),
 )  # fmt: skip
+CLUSTERED = (
+    *(case(d, rows=3, columns=n) for d, n in (("bf16", 65536 - 32), ("f16", 32800), ("f32", 32768))),
+    case("bf16", rows=3, columns=65536, weight=False),
+)  # fmt: skip
+"""Rows that clusters of programs compute."""
 SIGNATURE = {
     **dict.fromkeys(("x_ptr", "r_ptr", "w_ptr", "b_ptr", "y_ptr", "s_ptr"), "*bf16"),
     **dict.fromkeys(("mean_ptr", "rstd_ptr"), "*fp32"), "sync_ptr": "*i64",
@@ -90,10 +97,15 @@ def builds(form: Form) -> tuple[Build, ...]:
     others = [norms.space(64, n, torch.bfloat16, 0, form)[0] for n in (256, 100_000)]
     teams = ((4096, 2, 3),) if form.residual or form.centered else ((4096, 2, 3), (16384, 16, 3))
     others += [norms.team(65536, torch.bfloat16, 2, form, *s) for s in teams]
-    return tuple(
-        Build(v, {k: t for k, t in SIGNATURE.items() if k in v.kernel.arg_names}, divisible=STRIDES)
-        for v in (*packed, *others)
-    )
+    made = [Build(v, _signature(v), divisible=STRIDES) for v in (*packed, *others)]
+    if form.by_clusters:
+        clusters = [cluster_variant(65536, torch.bfloat16, 2, form.residual, form.weight, ctas) for ctas in (4, 8)]
+        made += [Build(v, _signature(v), divisible=STRIDES[1:], without=NO_CLUSTERS) for v in clusters]
+    return tuple(made)
+
+
+def _signature(variant: Variant) -> dict[str, str]:
+    return {name: kind for name, kind in SIGNATURE.items() if name in variant.kernel.arg_names}
 
 
 OPERATIONS = (
@@ -106,7 +118,7 @@ OPERATIONS = (
         },
         beyond=case("bf16", rows=32_800, columns=65536),
         cost=lambda c: Cost(bytes=bytes_moved(c["rows"], c["columns"], c.itemsize)),
-        checks=CHECKS, forms=("plain", "strided", "misaligned", "special"),
+        checks=(*CHECKS, *CLUSTERED), forms=("plain", "strided", "misaligned", "special"),
         cases=(
             *(case("bf16", "rmsnorm_fwd", rows=r, columns=n) for r, n in ((16384, 4096), (8192, 16384), (4096, 65536))),
             case("bf16", region="rmsnorm_manual_fwd", rows=2048, columns=4096),

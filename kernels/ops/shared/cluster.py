@@ -89,7 +89,7 @@ def _over_lanes(operation: str) -> tl.constexpr:
 
 _ANYHOW = tl.constexpr("")
 """No eviction policy; wrapped, because Triton 3.6 takes no plain string as a default."""
-_SUM = _over_lanes("add.f32")
+_LARGEST, _SUM = _over_lanes("max.f32"), _over_lanes("add.f32")
 
 
 @triton.jit
@@ -110,7 +110,7 @@ def meet():
 
 @triton.jit
 def exchange(place, first, second):
-    """Two f32 of each warp, [CTAS, WARPS] -> those of one warp in each lane, for `full` to join.
+    """Two f32 of each warp, [CTAS, WARPS] -> those of one warp in each lane, for `largest` and `full` to join.
 
     Waits. All warps of the cluster call it, once.
     """
@@ -121,6 +121,16 @@ def exchange(place, first, second):
         )  # fmt: skip
         first, second = a.to(tl.float32, bitcast=True), b.to(tl.float32, bitcast=True)
     return first, second
+
+
+@triton.jit
+def largest(x):
+    """Of what `exchange` gave; of numbers and NaN a number."""
+    if target_info.is_cuda() and not INTERPRETED:
+        x = tl.inline_asm_elementwise(_LARGEST, "=f,f", [x], dtype=tl.float32, is_pure=False, pack=1)
+    else:
+        x = tl.broadcast_to(tl.max(tl.max(x, 1, keep_dims=True), 0, keep_dims=True), x.shape)
+    return x
 
 
 @triton.jit

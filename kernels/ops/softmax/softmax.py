@@ -1,8 +1,9 @@
 """Softmax over the last axis.
 
 Traffic: every element read once and written once while a row fits into one program's registers. Of longer rows the
-first part is held and the rest read twice, the second time from its end, which is what the L2 cache still has.
-Takes f32, f16, bf16; the result is like x or, where asked for, f32. Few very long rows go to softmax_long.
+first part is held and the rest read twice, the second time from its end, which is what the L2 cache still has. Teams
+of programs, or clusters (softmax_cluster), hold a long row between them. Takes f32, f16, bf16; the result is like x or,
+where asked for, f32. Few very long rows go to softmax_long.
 Matches: `torch.softmax` and exp(x - max) / sum by hand, last axis, floating point, rows contiguous.
 """
 
@@ -15,6 +16,7 @@ from triton import knobs
 from triton.language import target_info
 
 from kernels.ops.norm.forward_kernels import half, words_of
+from kernels.ops.shared.cluster import NO_CLUSTERS, takes
 from kernels.ops.shared.pairs import (
     INTERPRETED,
     WORDS,
@@ -32,6 +34,9 @@ from kernels.ops.shared.pairs import (
 )
 from kernels.ops.shared.prefetch import ask_for
 from kernels.ops.shared.rows import DTYPES, HELD, HELD_PACKED, paired, rows_of
+from kernels.ops.softmax.softmax_cluster import launch_cluster, softmax_cluster
+from kernels.ops.softmax.softmax_cluster import variant_of as cluster_variant
+from kernels.ops.softmax.softmax_cluster import variants as cluster_variants
 from kernels.ops.softmax.softmax_spec import cost, inputs, reference
 from kernels.spec import Build, Operation, case
 from kernels.tuning import Tuner, Variant, multiprocessors
@@ -179,7 +184,9 @@ def softmax_ahead(
     """Rows one after the other; strides in pairs. A program that fills a multiprocessor with one row otherwise leaves
     the memory idle while it computes exponentials.
 
-    AHEAD 0: the next row is copied into shared memory. More: so many quarters of it are asked for, shared/prefetch.py.
+    AHEAD 0: the next row is copied into shared memory, but only once this one is written: Triton's pipeliner puts the
+    copies of a loop of two stages at its end (3.6, 3.7), and for three a row is too long. More: so many quarters of it
+    are asked for, shared/prefetch.py.
     """
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=1 if AHEAD > 0 else 2):
         x_row = x_ptr + tl.cast(row, tl.int64) * x_stride
@@ -388,10 +395,15 @@ def launch_team(variant: Variant, x: torch.Tensor, y: torch.Tensor) -> None:
     softmax_team[(programs,)](x, y, sync, rows, x.stride(0) // halves, y.stride(0) // narrow, **variant.meta)
 
 
-def space(rows: int, columns: int, dtype: torch.dtype, packable: bool, widen: bool = False) -> list[Variant]:
-    """Variants worth timing for rows of this length: 8 to 64 elements a thread, no tile wider than a row needs."""
+def space(
+    rows: int, columns: int, dtype: torch.dtype, packable: bool, widen: bool = False, clustered: bool = False
+) -> list[Variant]:
+    """Variants worth timing for rows of this length: 8 to 64 elements a thread, no tile wider than a row needs.
+
+    clustered: clusters of programs compute these rows as well (shared/cluster.py).
+    """
     block = triton.next_power_of_2(max(1, columns))
-    variants: list[Variant] = []
+    variants = cluster_variants(columns, dtype, 4 // dtype.itemsize) if clustered else []
     if block <= 2048:
         for elements, warps in ((2048, 2), (2048, 4), (4096, 4), (8192, 8)):
             count = max(1, min(elements // block, triton.next_power_of_2(rows)))
@@ -403,7 +415,7 @@ def space(rows: int, columns: int, dtype: torch.dtype, packable: bool, widen: bo
             ]
     if packable and block >= HELD // 2:
         variants += _packed(columns // 2, dtype, widen and dtype != torch.float32)
-    if not variants or (block > HELD and not packable):
+    if all(v.kernel is softmax_cluster for v in variants) or (block > HELD and not packable):
         lane = 16 // dtype.itemsize
         for width, warps, stages in ((4096, 8, 1), (8192, 16, 3), (16384, 32, 1), (16384, 32, 3)):
             constants = (("N", columns), ("BLOCK", min(width, block)), ("LANE", lane), ("STAGES", stages))
@@ -471,6 +483,8 @@ def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor) -> None:
         resident = max(1, 65536 // (variant.registers * 32 * variant.warps))
         programs = min(rows, multiprocessors(x.device) * resident)
         softmax_ahead[(programs,)](a, b, rows, a.stride(0), b.stride(0), 0, **variant.meta)
+    elif variant.kernel is softmax_cluster:
+        launch_cluster(variant, x, y)
     elif variant.kernel is softmax_team:
         launch_team(variant, x, y)
     elif variant.kernel is softmax_loop:
@@ -499,8 +513,9 @@ def softmax(x: torch.Tensor, widen: bool = False) -> torch.Tensor:
         softmax_into(flat, into)
         return y
     packable = x.element_size() == 2 and paired(flat)
-    key = (rows, columns, x.dtype, y.dtype, flat.stride(0), packable)
-    variant = tuner.pick(key, lambda: space(rows, columns, x.dtype, packable, widen), launch, flat, into)
+    clustered = x.dtype == y.dtype and takes((flat, into))
+    key = (rows, columns, x.dtype, y.dtype, flat.stride(0), packable, clustered)
+    variant = tuner.pick(key, lambda: space(rows, columns, x.dtype, packable, widen, clustered), launch, flat, into)
     launch(variant, flat, into)
     return y
 
@@ -533,6 +548,7 @@ OPERATIONS = (
             case("f16", rows=1, columns=40001), case("f32", rows=1, columns=33000),
             case("bf16", rows=1, columns=140000, widen=True), case("bf16", rows=5, columns=3000, widen=True),
             case("f32", rows=7, columns=320),
+            *(case(d, rows=3, columns=n) for d, n in (("bf16", 65536 - 32), ("f16", 32800), ("f32", 32768))),
         ),
         cases=(
             case("bf16", rows=16384, columns=4096, peer="softmax_fwd", region="softmax_rows_4k"),
@@ -551,6 +567,8 @@ OPERATIONS = (
             Build(space(1, 50257, torch.float32, False)[1], _LOOP, divisible=_STRIDES),
             *(Build(team(65536, torch.bfloat16, 2, False, *s), _TEAM, divisible=_STRIDES)
               for s in ((8192, 4, 1), (8192, 4, 3), (8192, 8, 3), (16384, 16, 3))),
+            Build(cluster_variant(65536, torch.bfloat16, 2), _rows_signature("*bf16"), divisible=_STRIDES,
+                  without=NO_CLUSTERS),
         ),
     ),
 )  # fmt: skip

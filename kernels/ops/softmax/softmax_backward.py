@@ -272,6 +272,7 @@ OPERATIONS = (
             *(case(d, rows=r, columns=n) for d in ("f32", "f16", "bf16")
               for r, n in ((0, 5), (1, 1), (5, 1000), (7, 130), (3, 4096), (1, 33001))),
             case("bf16", rows=1, columns=66002), case("f16", rows=1, columns=40000), case("f32", rows=7, columns=320),
+            *(case(d, rows=3, columns=n) for d, n in (("bf16", 65536 - 32), ("f16", 32800), ("f32", 32768))),
         ),
         cases=(
             case("bf16", rows=16384, columns=4096, peer="softmax_bwd"),

@@ -139,15 +139,17 @@ def test_kernels_whose_programs_wait_for_each_other_keep_to_their_own_space() ->
     ("space", "arguments"),
     [
         (softmax_backward.space(4096, 65536, BF16, True, True), (meta(4096, 65536), meta(4096, 65536))),
+        (softmax.space(4096, 65536, BF16, True, False, True), (meta(4096, 65536),)),
+        (norms.space(4096, 65536, BF16, 2, Form(residual=True), True), (meta(4096, 65536), meta(4096, 65536))),
         (hopper_variants.space(128, 1024, True, False) + SPACES["attention"][0], SPACES["attention"][1]),
     ],
-    ids=["clusters", "Gluon"],
+    ids=["softmax backward", "softmax", "add and norm", "Gluon"],
 )
 def test_kernels_that_say_themselves_what_each_warp_does_keep_to_their_own_space(
     space: list[Variant], arguments: tuple[Any, ...]
 ) -> None:
     own = [v for v in space if v.kernel is space[0].kernel]
-    assert len(own) == 2
+    assert 1 <= len(own) <= 2
     grid_cells = cells(space, space[0], arguments, Limits(), most=10_000)
     assert {str(c.variant) for c in grid_cells if c.variant.kernel is own[0].kernel} == {str(v) for v in own}
 
