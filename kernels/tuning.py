@@ -27,7 +27,13 @@ REPEAT_MS = 30.0
 FLUSHED_BYTES = 64e6
 ALIGNMENT = 16
 """Bytes of the widest access: a copy of a misaligned tensor is as misaligned."""
-REFUSALS = (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError)
+
+
+class BuildError(Exception):
+    """A launcher's word that this Triton, or this GPU's, does not build a variant: the others are timed."""
+
+
+REFUSALS = (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError, BuildError)
 
 
 @dataclass(frozen=True, slots=True)

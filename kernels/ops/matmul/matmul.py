@@ -6,6 +6,7 @@ something to a product, and shows what tiles and their order are worth.
 
 Variants: tiles of every useful size; pointers or TMA; one program a tile, or as many programs as multiprocessors
 that walk over all tiles and load the next while they store the last (FLATTEN). GROUP_M: see `gemm.tile_at`.
+Large products of f32, exactly: by FMA with every register placed by hand (`fma.py`), or by tl.dot.
 Few rows and few tiles: K is split over programs (SPLIT_K), whose f32 parts the last of them to end adds
 (JOIN), or a second kernel.
 """
@@ -18,6 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.ops.matmul import fma
 from kernels.ops.matmul.gemm import (
     build_of,
     checked,
@@ -134,7 +136,8 @@ def space(a: torch.Tensor, b: torch.Tensor, tma: bool, precision: str = "ieee") 
         return _tile(bm, bn, bk, warps, stages, precision=precision, even_k=k % bk == 0, itemsize=size, **more)
 
     if size == 4:
-        return [tile(64, 64, 32, 4, 3), tile(128, 64, 32, 4, 3), tile(128, 128, 16, 8, 3), tile(32, 32, 32, 4, 4)]
+        dots = [tile(64, 64, 32, 4, 3), tile(128, 64, 32, 4, 3), tile(128, 128, 16, 8, 3), tile(32, 32, 32, 4, 4)]
+        return [*dots, *(fma.tiles(a, b) if precision == "ieee" else ())]
     if m <= 64:
         bm = 16 if m <= 16 else 32 if m <= 32 else 64
         variants = [tile(bm, 64, 128, 4, 3), tile(bm, 64, 64, 4, 5), tile(bm, 32, 128, 4, 4), tile(bm, 128, 64, 4, 4)]
@@ -187,6 +190,9 @@ def order_of_programs(a: torch.Tensor, b: torch.Tensor) -> dict[str, Variant]:
 def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     """Run one variant on A [M, K] and B [K, N] into C [M, N], whose rows are contiguous."""
     (m, k), n = a.shape, b.shape[1]
+    if variant.kernel is fma.fma_product:
+        fma.launch(variant, a, b, c)
+        return
     bm, bn = variant["BM"], variant["BN"]
     tiles = triton.cdiv(m, bm) * triton.cdiv(n, bn)
     strides = (*a.stride(), *b.stride())
@@ -219,7 +225,10 @@ def matmul(a: torch.Tensor, b: torch.Tensor, precision: str = "ieee") -> torch.T
     if c.numel() == 0:
         return c
     tma = k > 0 and tma_takes(a, b, c)
+    exact = a.dtype == torch.float32 and precision == "ieee"
     key = (m, n, k, a.dtype, precision, tma, *(min(s, 2) for s in (*a.stride(), *b.stride())))
+    if exact:  # by which `fma.tiles` are offered
+        key = (*key, fma.copy_of_a(a, b))
     variant = tuner.pick(key, lambda: space(a, b, tma, precision), launch, a, b, c)
     launch(variant, a, b, c)
     return c
@@ -263,6 +272,8 @@ OPERATIONS = (
         },
         beyond=case("bf16", m=65_600, k=64, n=32768),
         checks=(
+            # Tiles enough for those of `fma.py`, which the interpreter does not have.
+            case("f32", m=1301, k=37, n=2064), case("f32", m=1296, k=21, n=2064, transposed="a"),
             *(case(d, m=m, k=k, n=n) for d in ("f32", "f16")
               for m, k, n in ((1, 1, 1), (0, 3, 4), (3, 0, 4), (3, 4, 0), (33, 35, 70), (64, 64, 64))),
             case("f16", m=1, k=300, n=40), case("f16", m=16, k=4096, n=192),
@@ -280,6 +291,7 @@ OPERATIONS = (
         builds=(
             *(_build(v) for v in (space(A, B, True)[2], space(A, B, True)[5], space(A, B, False)[3])),
             *(_build_split(v) for v in (_split(16, 64, 128, 16, "ieee", True), _split(16, 128, 64, 16, "ieee", True))),
+            *fma.builds(),
         ),
         forms=("plain", "strided", "misaligned", "special"), wrong_interpreted=("bf16",),
     ),
