@@ -110,7 +110,9 @@ def refuse(option: Option, reason: str) -> Option:
     old = option.alternative
     note = f"{old.note}; {reason}" if old.note else reason
     made = Alternative(old.tool, old.candidate, old.time_us, old.effort_lines, note, False, old.call, old.mode, reason)
-    return Option(made, option.bytes_written, option.installed, option.runs, option.part, option.host_us)
+    return Option(
+        made, option.bytes_written, option.installed, option.runs, option.part, option.host_us, option.other_us
+    )
 
 
 TUNED_BY_HAND = frozenset({"attention", "gemm", "grouped_gemm", "convolution"})

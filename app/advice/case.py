@@ -20,6 +20,7 @@ class Case:
     share: the region's share of the step, None where unknown; share_source says where it is from.
     reachable: fastest predicted time of one call, by any tool; None where nothing could be predicted.
     eager: what PyTorch alone is predicted to take; None without sizes.
+    other_clock: chance that the other of wall and device time decides than the options' times are of.
     """
 
     facts: RegionFacts
@@ -33,6 +34,7 @@ class Case:
     reachable: float | None = None
     rates: Rates = FITTED
     eager: Prediction | None = None
+    other_clock: float = 0.0
 
 
 def percent(value: float) -> str:

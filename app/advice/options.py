@@ -46,6 +46,7 @@ class Option:
     runs: bool = True  # installed, or this program has a rewrite that runs it
     part: frozenset[str] | None = None  # what it replaces; None for all of it
     host_us: float = 0.0
+    other_us: Range | None = None  # its time by the other clock: of back-to-back calls, or of the device alone
 
     @property
     def costly(self) -> bool:
@@ -83,17 +84,16 @@ def options(
     and with its inputs in L2 or not. A factor far from 1 says something else, so it is held within OBSERVED.
     """
     eager = predict.eager(facts, device, rates)
+    ways = [_refuse(o, facts, device) for o in _ways(facts, covers, device, rates)]
+    kept = _keep(facts, current, eager)
     if by_wall:
-        return (
-            _keep(facts, current, eager),
-            *(_by_wall_time(_refuse(o, facts, device)) for o in _ways(facts, covers, device, rates)),
-        )
-    ways = _ways(facts, covers, device, rates)
+        return (replace(kept, other_us=eager.time_us if eager is not None else None), *map(_by_wall_time, ways))
     factor = 1.0
     if kernels is not None and eager is not None and eager.time_us.mid > 0 and not facts.compiled:
         low, high = OBSERVED if predict.matrix_share(facts, device, rates) < MOSTLY else (0.0, math.inf)
         factor = min(high, max(low, kernels.mid / eager.time_us.mid))
-    return (_keep(facts, current, eager), *(_refuse(_scale(o, factor), facts, device) for o in ways))
+    kept = replace(kept, other_us=predict.back_to_back(eager).time_us if eager is not None else None)
+    return (kept, *(_with_wall_time(_scale(o, factor)) for o in ways))
 
 
 def _ways(facts: RegionFacts, covers: tuple[Cover, ...], device: Device, rates: Rates) -> list[Option]:
@@ -110,9 +110,15 @@ def _ways(facts: RegionFacts, covers: tuple[Cover, ...], device: Device, rates: 
 def _by_wall_time(option: Option) -> Option:
     """With its time by the wall clock, where the host sets the pace."""
     time = option.alternative.time_us
-    if time is None or option.host_us <= time.mid:
+    if time is None:
         return option
-    return _scale(option, option.host_us / time.mid)
+    by_wall = predict.by_the_wall(time, option.host_us)
+    return replace(option, alternative=replace(option.alternative, time_us=by_wall), other_us=time)
+
+
+def _with_wall_time(option: Option) -> Option:
+    time = option.alternative.time_us
+    return option if time is None else replace(option, other_us=predict.by_the_wall(time, option.host_us))
 
 
 ACCUMULATION = "accumulation"

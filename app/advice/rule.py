@@ -12,7 +12,7 @@ from app.advice.amdahl import amdahl
 from app.advice.case import Case
 from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library, worth_it
 from app.advice.expected_regret import expected_regrets
-from app.advice.launches import launch_bound, launch_bound_alone
+from app.advice.launches import launch_bound, launch_bound_alone, other_clock_chance
 from app.advice.library_defaults import covers_of, is_fused_optimizer
 from app.advice.model import EFFORT_ORDER, Advice, Alternative, Criterion, WorthInstalling
 from app.advice.options import EFFORT_LINES, Option, no_triton, not_compilable, nothing_to_compute, options
@@ -65,7 +65,8 @@ OBJECTIVES = ("time", "memory")
 class DecisionInputs:
     """What a verdict rests on: the region in its use, what covers it, and every option with its predicted time.
 
-    Making it takes the time, because of the estimates; a verdict on it is cheap. current, eager: as in Case.
+    Making it takes the time, because of the estimates; a verdict on it is cheap. current, eager, other_clock: as in
+    Case.
     standing: criteria that were judged on the same facts and on the same of the thresholds that they read; of them only
     those on the step's time and the region's share are judged again.
     """
@@ -80,6 +81,7 @@ class DecisionInputs:
     eager: Prediction | None
     options: tuple[Option, ...]
     standing: tuple[Criterion, ...] = ()
+    other_clock: float = 0.0
 
 
 def decision_inputs(
@@ -97,7 +99,10 @@ def decision_inputs(
     now = predict.back_to_back(eager) if eager is not None and by_wall else eager
     current = _observed_range(workload) or (now.time_us if now else None)
     every_option = options(facts, covers, device, current, current, rates, by_wall)
-    return DecisionInputs(facts, workload, device, settings, rates, covers, current, eager, every_option)
+    chance = other_clock_chance(facts, workload, eager, settings)
+    return DecisionInputs(
+        facts, workload, device, settings, rates, covers, current, eager, every_option, other_clock=chance
+    )
 
 
 def rates_of(workload: Workload) -> Rates:
@@ -155,6 +160,7 @@ def case_of(on: DecisionInputs) -> Case:
     return Case(
         on.facts, on.workload, on.device, on.settings, on.covers, on.current, share, share_source,
         rates=on.rates, eager=on.eager,
+        other_clock=on.other_clock,
     )  # fmt: skip
 
 
@@ -244,12 +250,21 @@ def _graph_takes_it_as_it_is(case: Case) -> bool:
     return bool(not_compilable(case.facts)) or case.facts.optimizer or case.facts.compiled
 
 
+SURE = 0.02
+"""Chance of the other clock up to which it is not looked at."""
+
+
 def _expected_regret(admitted: Sequence[Option], case: Case) -> Metric:
     """By how much an option is expected to be slower than the fastest of those that are here. What is not here, or has
-    to win by its slow end, counts with that end over the least expected of them, and makes none of them look slower."""
+    to win by its slow end, counts with that end over the least expected of them, and makes none of them look slower.
+    Where it is not sure whether wall or device time decides, it is the mean of both."""
     timed = [o for o in admitted if o.alternative.time_us is not None]
     here = [o for o in timed if not _by_its_slow_end(o, case)]
     regrets = expected_regrets(tuple(o.alternative.time_us for o in here if o.alternative.time_us is not None))
+    if case.other_clock > SURE and all(o.other_us is not None for o in here):
+        others = expected_regrets(tuple(o.other_us for o in here if o.other_us is not None))
+        chance = case.other_clock
+        regrets = tuple((1 - chance) * one + chance * other for one, other in zip(regrets, others, strict=True))
     known = {id(o): regret for o, regret in zip(here, regrets, strict=True)}
     fastest = min((o.mid for o in here if o.mid), default=0.0)
     if fastest:

@@ -93,10 +93,26 @@ class Prediction:
 
 
 def back_to_back(prediction: Prediction) -> Prediction:
-    """The time of back-to-back calls, where the host may set the pace: the longer of the two."""
-    time = prediction.time_us
-    factor = max(1.0, prediction.host_us / time.mid) if time.mid > 0 else 1.0
-    return replace(prediction, time_us=time.times(factor))
+    """The time of back-to-back calls, where the host may set the pace."""
+    return replace(prediction, time_us=by_the_wall(prediction.time_us, prediction.host_us))
+
+
+HOST_DEVIATION = 0.33
+"""Standard deviation of the logarithm of what a call is predicted to cost the host. Of the corpus's fit third, where
+wall time decides, 85 % of 48 times of eager, 85 % of 46 of torch.compile and 77 % of 31 of generated kernels are inside
+their 80 % intervals; with device times' own intervals, scaled, 42, 30 and 31 % were.
+"""
+
+
+def by_the_wall(time: Range, host_us: float) -> Range:
+    """Of a call of which the device takes `time` and the host host_us: the longer of the two, at either end too."""
+    if host_us <= 0:
+        return time
+    wide = math.exp(EIGHTY * HOST_DEVIATION)
+    return Range(
+        max(time.low, host_us / wide), max(time.mid, host_us), max(time.high, host_us * wide),
+        time.tail if time.mid >= host_us else 1.0,
+    )  # fmt: skip
 
 
 def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Prediction | None:
@@ -107,7 +123,7 @@ def eager(facts: RegionFacts, device: Device, rates: Rates = FITTED) -> Predicti
         time=lambda s: eager_us(s, device, rates),
         written=lambda c: c.unfused.bytes_written,
         launches=lambda s: s.cost.unfused.launches * rates.times.eager_kernel,
-        host=lambda s: rates.host.call + _eager_host_us(s, rates) + _trained_us(facts, rates.host.engine),
+        host=lambda s: rates.host.call + _eager_host_us(s, rates, trained=facts.requires_grad),
     )  # fmt: skip
 
 
@@ -249,9 +265,7 @@ def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTE
         ),
         written=lambda c: c.ideal.bytes_written if whole else c.fused.bytes_written,
         launches=lambda s: (1 if whole else s.cost.fused.launches) * rates.times.fused_kernel,
-        host=lambda s: (
-            rates.host.written if whole else rates.host.generated * s.cost.fused.launches
-        ) + _trained_us(facts, rates.host.autograd),
+        host=lambda s: _written_host_us(facts, rates) if whole else _generated_host_us(facts, s, rates),
     )  # fmt: skip
 
 
@@ -292,21 +306,41 @@ def interval(mid: float, deviation: float, device: Device, scaled: bool = False)
     return Range(mid * math.exp(-wide), mid, mid * math.exp(wide))
 
 
-def _eager_host_us(shape: ShapeFacts, rates: Rates, without: frozenset[str] = frozenset()) -> float:
+def _eager_host_us(
+    shape: ShapeFacts, rates: Rates, without: frozenset[str] = frozenset(), trained: bool = False
+) -> float:
+    """trained: autograd's engine runs them, or makes a node of each."""
+    host = rates.host
     left = [o for o in shape.cost.operations if o.name not in without]
-    views = sum(1 for o in left if o.kind == op_kinds.VIEW)
-    return sum(o.launches for o in left) * rates.host.launch + views * rates.host.view
+    views, launches = sum(1 for o in left if o.kind == op_kinds.VIEW), sum(o.launches for o in left)
+    engine = host.engine + launches * host.engine_launch + views * host.engine_view if trained else 0.0
+    return engine + launches * host.launch + views * host.view
 
 
 def _compiled_host_us(facts: RegionFacts, shape: ShapeFacts, graphs: bool, rates: Rates) -> float:
-    """What a call of a compiled function costs the host: guards, and each launch; of a CUDA graph one for all."""
+    """What a call of a compiled function costs the host: guards, and each launch; of a CUDA graph one for all.
+
+    Launches are Inductor's own where it was asked: our fusion rules count a backward in one kernel with its forward.
+    """
     host = rates.host
     if graphs:
         return host.graphs + _trained_us(facts, host.autograd)
     launches = shape.cost.fused.launches
+    if facts.prediction is not None and not facts.prediction.unavailable:
+        launches = facts.prediction.launches
     if facts.requires_grad:
         return host.trained + host.trained_kernel * launches
     return host.compiled + host.kernel * launches
+
+
+def _generated_host_us(facts: RegionFacts, shape: ShapeFacts, rates: Rates) -> float:
+    """What a call of generated kernels costs the host: each launch, those of libraries among them."""
+    launches = len(shape.generated(facts.taken)) + facts.apart.launches
+    return launches * (rates.host.trained_generated if facts.requires_grad else rates.host.generated)
+
+
+def _written_host_us(facts: RegionFacts, rates: Rates) -> float:
+    return rates.host.written + _trained_us(facts, rates.host.autograd)
 
 
 def _trained_us(facts: RegionFacts, host_us: float) -> float:

@@ -1,62 +1,84 @@
 """What a call costs the host, by the corpus's fit third: prints the numbers that `app.estimate.rates.Host` holds.
 
 `python -m tools.corpus.fit_host`: of every program whose host sets the pace, wall time as a sum of a call, its launches
-and its views. Least relative error with weights against outliers; no number below 0. The development third is not
+and its views. Launches of torch.compile are those that Inductor is asked for, of generated kernels those that today's
+generator makes. Least error of the logarithm, large ones held down; no number below 0. The development third is not
 looked at.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from app.accuracy.case import Case, cases
 from app.accuracy.corpus.measured import load_measured
-from app.accuracy.question import question
-from app.estimate.facts import RegionFacts
+from app.accuracy.corpus.oracle_process import oracle_process
+from app.accuracy.evaluation import Oracle
+from app.accuracy.question import Question, question
 from profiler.region import op_kinds
 
 Floats = npt.NDArray[np.float64]
-Rows = Mapping[str, list[tuple[float, tuple[float, ...]]]]
+Row = tuple[str, float, tuple[float, ...]]
+"""A program's name, µs by the wall clock, and what there is of each number."""
 
 HOST_BOUND = 1.35
 """Wall time above this many times the device time is the host's."""
-ROUNDS = 20
-NEAR = 0.1
-"""Relative errors below it weigh alike."""
+ROUNDS = 30
+NEAR = 0.2
+"""Errors of the logarithm below it weigh alike."""
 
 NUMBERS: Mapping[str, tuple[str, ...]] = {
     "eager": ("call", "launch", "view"),
+    "eager backward": ("engine", "engine_launch", "engine_view"),
     "compiled": ("compiled", "kernel"),
     "compiled backward": ("trained", "trained_kernel"),
     "generated": ("generated",),
+    "generated backward": ("trained_generated",),
 }
-"""What is fitted together -> the host's numbers, in the order of the columns."""
+"""What is fitted together -> the host's numbers, in the order of the columns. With gradients eager pays the first
+three besides: what is told of its engine is what is left over them."""
 
 
-def rows() -> Rows:
-    """(µs by the wall clock, what there is of each number), by what is fitted together."""
-    timed: dict[str, list[tuple[float, tuple[float, ...]]]] = defaultdict(list)
+def rows(oracle: Oracle) -> Mapping[str, Sequence[Row]]:
+    """By what is fitted together."""
+    timed: dict[str, list[Row]] = defaultdict(list)
     for case in cases(load_measured("fit")):
-        facts = question(case).prepared.facts
-        shape = facts.heaviest
-        if shape is None:
-            continue
-        launches = sum(o.launches for o in shape.cost.operations)
-        views = sum(o.kind == op_kinds.VIEW for o in shape.cost.operations)
-        fused = shape.cost.fused.launches
-        columns: dict[str, tuple[float, ...]] = {
-            "eager": (1.0, launches, views), "compile": (1.0, fused), "compile-max-autotune": (1.0, fused),
-            "triton:generated": (fused,),
-        }  # fmt: skip
+        asked = question(case)
+        columns = _columns(asked, oracle)
+        backward = " backward" if asked.prepared.facts.requires_grad else ""
         for name, wall_us in _host_bound(case):
-            together = _together(name, facts)
-            if together and name in columns:
-                timed[together].append((wall_us, columns[name]))
+            together = TOGETHER.get(name)
+            if together is not None and together in columns:
+                timed[together + backward].append((case.name, wall_us, columns[together]))
     return timed
+
+
+TOGETHER: Mapping[str, str] = {
+    "eager": "eager", "compile": "compiled", "compile-max-autotune": "compiled", "triton:generated": "generated",
+}  # fmt: skip
+"""Candidate -> what it is fitted with."""
+
+
+def _columns(asked: Question, oracle: Oracle) -> dict[str, tuple[float, ...]]:
+    """By what is fitted together; without torch.compile where Inductor has no answer."""
+    facts = asked.prepared.facts
+    shape = facts.heaviest
+    if shape is None:
+        return {}
+    launches = sum(o.launches for o in shape.cost.operations)
+    views = sum(o.kind == op_kinds.VIEW for o in shape.cost.operations)
+    columns: dict[str, tuple[float, ...]] = {
+        "eager": (1.0, launches, views),
+        "generated": (len(shape.generated(facts.taken)) + facts.apart.launches,),
+    }
+    answers = (p for p in oracle(asked).predictions if p.mode == "default" and not p.unavailable)
+    if (answer := next(answers, None)) is not None:
+        columns["compiled"] = (1.0, answer.launches)
+    return columns
 
 
 def _host_bound(case: Case) -> list[tuple[str, float]]:
@@ -68,35 +90,38 @@ def _host_bound(case: Case) -> list[tuple[str, float]]:
     ]
 
 
-def _together(name: str, facts: RegionFacts) -> str:
-    if name == "eager":
-        return "eager backward" if facts.requires_grad else "eager"
-    if name.startswith("compile"):
-        return "compiled backward" if facts.requires_grad else "compiled"
-    return "" if facts.requires_grad else "generated"
-
-
 def fit_host() -> dict[str, float]:
     """The host's numbers in µs, to three figures."""
-    timed = rows()
-    fitted: dict[str, float] = {}
-    for together, names in NUMBERS.items():
-        walls, columns = zip(*timed[together], strict=True)
-        solved = least(np.array(columns, dtype=float), np.array(walls))
-        fitted |= {name: float(f"{value:.3g}") for name, value in zip(names, solved, strict=True)}
-    # With gradients eager pays its engine besides: what is left of the median program.
-    eager = [fitted[name] for name in NUMBERS["eager"]]
-    left = [wall - float(np.dot(eager, columns)) for wall, columns in timed["eager backward"]]
-    return fitted | {"engine": float(f"{np.median(left):.3g}")}
+    with oracle_process(True) as oracle:
+        assert oracle is not None
+        timed = rows(oracle)
+    solved = {together: solve(timed[together]) for together in NUMBERS}
+    solved["eager backward"] = np.maximum(0.0, solved["eager backward"] - solved["eager"])
+    return {
+        name: float(f"{value:.3g}")
+        for together, names in NUMBERS.items()
+        for name, value in zip(names, solved[together], strict=True)
+    }
 
 
-def least(columns: Floats, walls: Floats) -> Floats:
-    """Numbers >= 0 by which the columns add up to the walls with the least relative error, outliers held down."""
-    weights = 1.0 / walls
-    solved = np.zeros(columns.shape[1])
+def solve(timed: Sequence[Row]) -> Floats:
+    """Numbers >= 0 by which the columns add up to the walls. A program counts once, however often it was timed."""
+    often = Counter(name for name, _, _ in timed)
+    walls = np.array([wall for _, wall, _ in timed])
+    return least(
+        np.array([c for _, _, c in timed], dtype=float), walls, np.array([often[n] ** -0.5 for n, _, _ in timed])
+    )
+
+
+def least(columns: Floats, walls: Floats, weights: Floats) -> Floats:
+    """With the least error of the logarithm, outliers held down: Gauss's and Newton's steps, halved."""
+    solved = _not_negative(columns / walls[:, None], np.ones(len(walls)))
     for _ in range(ROUNDS):
-        solved = _not_negative(columns * weights[:, None], walls * weights)
-        weights = 1.0 / walls / np.sqrt(np.maximum(np.abs(columns @ solved / walls - 1.0), NEAR))
+        predicted = np.maximum(1.0, columns @ solved)
+        off = np.log(walls / predicted)
+        held = weights / np.sqrt(np.maximum(np.abs(off), NEAR) / NEAR)
+        step = _not_negative(columns / predicted[:, None] * held[:, None], (1 + off) * held)
+        solved = (solved + step) / 2
     return solved
 
 

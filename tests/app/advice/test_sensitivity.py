@@ -116,7 +116,7 @@ CASES = {
     "a step within its target": (
         region(chain()), Workload(step_time_us=700.0, target_step_time_us=800.0), "step_time_us", "compile",
     ),
-    "few calls": (region(chain(10)), Workload((Binding((), 1.0),), step_time_us=9e3), "calls_per_step", "compile"),
+    "few calls": (region(chain(40)), Workload((Binding((), 1.0),), step_time_us=36e3), "calls_per_step", "compile"),
     "sizes unknown, one shape": (
         region(kind="other", irregularity=0.2, fuses=False), Workload(share_of_step=0.5), "irregularity", "triton",
     ),

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from app.advice.rule import advise
+from app.atlas.interpolation import EIGHTY
 from app.estimate import predict
 from app.estimate.facts import FusionGap
+from app.estimate.range import Range
 from app.estimate.rates import FITTED, WITHOUT_ATLAS
 from app.estimate.region_features import region_facts, shape_facts
 from kernels.codegen import generated
@@ -234,3 +237,15 @@ def test_autotuning_holds_a_strided_axis_as_short_as_inductor_keeps_it(columns, 
     shape = shape_facts(graph, cost(graph), groups(graph))
     ratio = predict.compiled_us(shape, H200) / predict.compiled_us(shape, H200, "max-autotune")
     assert (ratio > 1.5) is held  # 1.67 to 3.6 measured at 16 to 48 rows, 1.14 at 128 (tests/records/kernels-h200.json)
+
+
+def test_wall_times_are_as_unsure_as_the_host_and_no_shorter_than_the_device():
+    device = Range(90.0, 100.0, 110.0)
+    assert predict.by_the_wall(device, 0.0) == device
+    paced = predict.by_the_wall(device, 300.0)
+    assert paced.mid == 300.0
+    assert paced.high / paced.mid == pytest.approx(math.exp(EIGHTY * predict.HOST_DEVIATION))
+    assert paced.low == pytest.approx(300.0 / math.exp(EIGHTY * predict.HOST_DEVIATION))
+    busy = predict.by_the_wall(device, 50.0)
+    assert (busy.low, busy.mid, busy.high) == (device.low, device.mid, device.high)
+    assert predict.by_the_wall(device, 95.0).high > device.high  # the host may yet be the longer

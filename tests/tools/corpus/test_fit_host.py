@@ -22,6 +22,6 @@ def test_one_host_that_was_busy_does_not_move_what_the_others_say() -> None:
     launches = np.array([1.0, 2.0, 4.0, 8.0, 12.0, 3.0])
     walls = 40.0 + 25.0 * launches
     walls[-1] *= 9.0
-    call, launch = least(np.column_stack((np.ones(6), launches)), walls)
+    call, launch = least(np.column_stack((np.ones(6), launches)), walls, np.ones(6))
     assert call == pytest.approx(40.0, rel=0.1)
     assert launch == pytest.approx(25.0, rel=0.1)
