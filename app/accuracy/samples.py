@@ -34,6 +34,7 @@ from app.estimate.call_time import (
 from app.estimate.facts import RegionFacts
 from app.estimate.predict import Prediction
 from app.estimate.rates import BACKWARD, SIXTEEN_BIT, Rates
+from app.estimate.widened import NONE, widening
 from app.objects.accuracy import KernelTable
 from profiler.hardware import Device
 from profiler.region.model import Binding
@@ -233,6 +234,8 @@ def _library_calls(asked: Question) -> Iterator[Call]:
             continue  # its rate is another
         if any(estimate.as_called(c, call) != call for c in facts.covers if c.candidate == name):
             continue
+        if widening(shape, device, call, Rates()) != NONE:
+            continue  # it moves more than the region's fewest bytes
         strided = line is not None and line.strided
         if line is not None and _alone(call, line.rows, device) and not strided:
             continue

@@ -47,6 +47,7 @@ class Option:
     part: frozenset[str] | None = None  # what it replaces; None for all of it
     host_us: float = 0.0
     other_us: Range | None = None  # its time by the other clock: of back-to-back calls, or of the device alone
+    recorded: bool = False  # a kernel of this project's own whose time with gradients is read off recorded rows
 
     @property
     def costly(self) -> bool:
@@ -324,7 +325,8 @@ def _own(facts: RegionFacts, kernel: Kernel, device: Device, rates: Rates) -> Op
     predicted = predict.own(facts, device, kernel, rates)
     lines = kernel.lines or _lines(facts)
     note = "a kernel of this project" if kernel.part is None else "a kernel of this project; the rest stays as it is"
-    return _write_option(predicted, kernel.candidate, mode, lines, note, kernel.call)
+    option = _write_option(predicted, kernel.candidate, mode, lines, note, kernel.call)
+    return replace(option, recorded=predict.own_recorded(facts, kernel, rates))
 
 
 def _write_option(

@@ -364,9 +364,9 @@ def _low(option: Option) -> float:
 def _by_its_slow_end(option: Option, case: Case) -> bool:
     """Whether it has to win by the slow end of its prediction: what is not here, a kernel to write or a package to
     install; a kernel that makes a large matrix product in the library's place, where Triton reaches 80 to 95 % of it;
-    and one of this project's in a region with gradients, where none was timed yet."""
+    and one of this project's with gradients that was not timed on rows of such a length."""
     own = option.tool == "triton" and option.alternative.mode not in ("generated", "custom")
-    unsure = own and (_multiplies(case) or case.facts.requires_grad)
+    unsure = own and (_multiplies(case) or (case.facts.requires_grad and not option.recorded))
     return option.alternative.mode == "custom" or not option.installed or unsure
 
 

@@ -25,7 +25,8 @@ from app.estimate.eager_time import (
 from app.estimate.facts import OperationFacts, ShapeFacts
 from app.estimate.fused_time import arithmetic_us, bytes_us
 from app.estimate.layout_copies import layout_copies_us
-from app.estimate.rates import BACKWARD, FITTED, SIXTEEN_BIT, Rates, reach, share_of
+from app.estimate.rates import BACKWARD, FITTED, SIXTEEN_BIT, Curve, Rates, reach, share_of
+from app.estimate.widened import widening
 from profiler.hardware import Device
 from profiler.region import op_kinds
 from profiler.region.model import PACKED
@@ -70,21 +71,22 @@ def library_us(
         factor = by_hand_factor(shape, device, rates, part, given)
     if call.startswith(FLEX) and rates.atlas and scores is not None and _weak_for_flex(shape, scores, part):
         factor *= FLEX_OVER_RATES
-    copies = layout_copies_us(shape, device, call, rates, part)
+    wide = widening(shape, device, call, rates, part)
+    copies = layout_copies_us(shape, device, call, rates, part) + wide.time_us
     if part is not None:
         left, calls = _left_us(shape, device, rates, part)
-        alone = part_us(shape, device, call, rates, part, density, given)
+        alone = part_us(shape, device, call, rates, part, density, given, wide.forward)
         return call_us(rates) + copies + left + calls * factor * alone
     computed = _computed_us(shape, device, call, rates, density * shape.cost.gemm_flops, given)
     operations = shape.operations
     start = (1 + joins(call, widest(operations), device)) * rates.times.fused_kernel
     drawn = arithmetic_us([o for o in operations if o.kind == op_kinds.RANDOM], device, rates.default)
     if shape.halves is None:
-        moved = _moved_us(call, operations, shape.cost.ideal.bytes_moved, device, rates)
+        moved = _moved_us(call, operations, shape.cost.ideal.bytes_moved + wide.forward, device, rates)
         return call_us(rates) + copies + start + factor * max(drawn, math.hypot(moved, computed))
     forward, backward = shape.halves
-    moved = _moved_us(call, operations, forward, device, rates)
-    moved += _moved_us(call + BACKWARD, operations, backward, device, rates)
+    moved = _moved_us(call, operations, forward + wide.forward, device, rates)
+    moved += _moved_us(call + BACKWARD, operations, backward + wide.backward, device, rates)
     return call_us(rates) + copies + 2 * start + factor * max(drawn, math.hypot(moved, computed))
 
 
@@ -201,8 +203,10 @@ def part_us(
     part: frozenset[str],
     density: float = 1.0,
     given: str = "",
+    more: int = 0,
 ) -> float:
     """µs of one call for some of the operations: it reads what the first of them read and writes what the last writes.
+    more: bytes that it moves besides.
 
     0 where none of them launches anything.
     """
@@ -214,7 +218,7 @@ def part_us(
     first = (
         products[0] if len(products) == 2 else inside[0]
     )  # of attention the queries and keys, not what makes its mask
-    moved = first.bytes_read + inside[-1].bytes_written
+    moved = first.bytes_read + inside[-1].bytes_written + more
     flops = sum(o.flops for o in inside if o.kind in op_kinds.MATRIX_KINDS)
     computed = _computed_us(shape, device, call, rates, density * flops, given)
     drawn = arithmetic_us([o for o in facts if o.kind == op_kinds.RANDOM], device, rates.default)
@@ -259,6 +263,34 @@ ONE_PASS = {"triton:cross_entropy": "triton:cross_entropy_with_gradient"}
 """Kernels whose forward makes the gradient as well, by their name in that table."""
 OWN_BACKWARD = "_backward"
 """What stands behind a kernel's name in that of its backward, in the table of the kernels' own measurement."""
+NEAR = math.sqrt(2)
+"""How many times longer or shorter a row may be than those that were recorded: points of a curve are that far apart."""
+
+
+def backward_recorded(shape: ShapeFacts, candidate: str, rates: Rates, part: frozenset[str] | None) -> bool:
+    """Whether this project's own kernel was measured forward and backward on rows of about this length.
+
+    Of a kernel for a part the backward goes by eager's, and without gradients there is none: False.
+    """
+    if shape.halves is None or part is not None:
+        return False
+    if candidate in ONE_PASS:
+        halves = {ONE_PASS[candidate]: shape.cost.ideal.bytes_moved}
+    else:
+        halves = dict(zip((candidate, candidate + OWN_BACKWARD), shape.halves, strict=True))
+    rows = widest(shape.operations)
+    return all(_recorded(rates.rows.get(name), moved, rows) for name, moved in halves.items())
+
+
+def _recorded(curve: Curve | None, moved: float, rows: OperationFacts | None) -> bool:
+    if not curve:
+        return False
+    if curve[-1][0] <= 1.0:  # it goes by no rows: any size is as good
+        return True
+    row_bytes = moved / rows.rows if rows is not None else 0.0
+    return rows is not None and not rows.strided and curve[0][0] / NEAR <= row_bytes <= curve[-1][0] * NEAR
+
+
 ROWS_UNDER_WAY = 128
 """Of a product, on each processor."""
 

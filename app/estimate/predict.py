@@ -21,6 +21,7 @@ from app.estimate.call_time import (
     SDPA,
     STRIDED,
     WITH_CAP,
+    backward_recorded,
     by_hand_factor,
     idle_us,
     least_bytes,
@@ -68,6 +69,7 @@ __all__ = [
     "library_us",
     "matrix_share",
     "own",
+    "own_recorded",
     "own_us",
     "torch_compile",
     "triton",
@@ -249,7 +251,13 @@ def own(facts: RegionFacts, device: Device, kernel: Kernel, rates: Rates = FITTE
         written=lambda c: _bytes_written_with(c, part),
         launches=lambda s: rates.times.fused_kernel,
         host=lambda s: rates.host.written + trained + _rest_host_us(s, rates, part),
+        trained=facts.requires_grad,
     )  # fmt: skip
+
+
+def own_recorded(facts: RegionFacts, kernel: Kernel, rates: Rates = FITTED) -> bool:
+    """Whether its time forward and backward is read off rows of such a length, at every binding."""
+    return bool(facts.shapes) and all(backward_recorded(s, kernel.candidate, rates, kernel.part) for s in facts.shapes)
 
 
 def triton(facts: RegionFacts, device: Device, whole: bool, rates: Rates = FITTED) -> Prediction | None:
@@ -281,16 +289,17 @@ def _predict(
     host: Callable[[ShapeFacts], float],
     deviation: float | None = None,
     tail: float = 1.0,
+    trained: bool = False,
 ) -> Prediction | None:
     """Average over the bindings, weighted by their calls. deviation: of its logarithm, where the atlas says one. tail:
-    see `Range`."""
+    see `Range`. trained: a kernel of this project's own with its backward."""
     if not facts.shapes:
         return None
     calls = sum(s.calls for s in facts.shapes) or 1.0
     mid, launch, host_us = (sum(s.calls * of(s) for s in facts.shapes) / calls for of in (time, launches, host))
     most = max(written(s.cost) for s in facts.shapes)
     span = (
-        spread(mid, candidate, rates, device.name)
+        spread(mid, candidate, rates, device.name, trained)
         if deviation is None
         else interval(mid, deviation, device, rates.scaled)
     )
