@@ -164,7 +164,10 @@ def _refuse(option: Option, facts: RegionFacts, device: Device) -> Option:
     reasons += [no_triton(device), not_compilable(facts)] if written else []
     if not any(reasons):
         return option
-    why = "; ".join(r for r in reasons if r)
+    return _not_admitted(option, "; ".join(r for r in reasons if r))
+
+
+def _not_admitted(option: Option, why: str) -> Option:
     note = "; ".join(n for n in (option.alternative.note, why) if n)
     return replace(option, alternative=replace(option.alternative, admitted=False, note=note, excluded_by=why))
 
@@ -266,6 +269,9 @@ def compile_call(facts: RegionFacts, mode: str) -> str:
     return f"{name} = torch.compile({', '.join([name, *options])})"
 
 
+LAUNCH_FIRST = "what is generated from the region can be launched: try that before a kernel is written"
+
+
 def _to_be_written(what: str, untried: Sequence[str]) -> str:
     """The note of a kernel to be written. untried: this project's own for the region, whose time no rate
     predicts yet."""
@@ -303,11 +309,10 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
             kernels.append(_write_option(predicted, "triton:custom", "custom", 2 * _lines(facts), note))
     elif (several or unrolled or not kernels) and not facts.taken.whole and one_kernel(facts, device):
         predicted = predict.triton(facts, device, True, rates)
-        kernels.append(
-            _write_option(
-                predicted, "triton:custom", "custom", _lines(facts), _to_be_written("one kernel for all of it", untried)
-            )
-        )
+        note = _to_be_written("one kernel for all of it", untried)
+        option = _write_option(predicted, "triton:custom", "custom", _lines(facts), note)
+        # Nobody has measured by how much such predictions are off, and there is a kernel to run.
+        kernels.append(_not_admitted(option, LAUNCH_FIRST) if kernels else option)
     elif fused and facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
         note = "a kernel for each group that fuses, to be written"

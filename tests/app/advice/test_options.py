@@ -219,7 +219,9 @@ def test_no_kernel_is_to_be_written_where_a_package_that_can_be_installed_does_i
     """Without the package the kernel to write would be next: it is more effort than an installation."""
     away = cover("elsewhere.call", installed=False, install="pip install elsewhere")
     rates = replace(FITTED, calls={**FITTED.calls, "elsewhere": 0.95}, **SLOW)
-    facts = region(broken_chain(400), kind="sort", title="router", externs=("topk",), packages_known=True)
+    facts = region(
+        broken_chain(400), kind="sort", title="router", externs=("topk",), not_generated="topk", packages_known=True
+    )
     assert advise(facts, HALF, H200, rates=rates).mode == "custom"
     with_package = advise(replace(facts, covers=(away,)), HALF, H200, rates=rates)
     assert [w.candidate for w in with_package.worth_installing] == ["library:elsewhere.call"]

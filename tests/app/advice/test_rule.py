@@ -58,10 +58,12 @@ SITUATIONS = {
     ),
     "compiled already": (region(kind="compiled", compiled=True), HALF, ("skip", "default")),
     "a fallback in the middle, nothing covers it": (
-        region(broken_chain(), kind="sort", title="router", externs=("topk",)), HALF, ("triton", "custom"),
+        region(broken_chain(), kind="sort", title="router", externs=("topk",), not_generated="topk"), HALF,
+        ("triton", "custom"),
     ),
     "the same, too small for Triton": (
-        region(broken_chain(), kind="sort", title="router", externs=("topk",)), Workload(share_of_step=0.01005),
+        region(broken_chain(), kind="sort", title="router", externs=("topk",), not_generated="topk"),
+        Workload(share_of_step=0.01005),
         ("skip", "default"),
     ),
     "attention by hand": (
@@ -137,7 +139,7 @@ def test_package_to_install_has_to_win_by_the_margin():
 
 
 def test_triton_needs_its_margin_over_the_rest():
-    facts = region(broken_chain(), kind="sort", title="router", externs=("topk",))
+    facts = region(broken_chain(), kind="sort", title="router", externs=("topk",), not_generated="topk")
     assert decided(facts)[0] == "triton"
     assert decided(facts, settings=Thresholds(win_margin=0.999))[0] != "triton"
     assert decided(facts, settings=Thresholds(win_step_share=0.9))[0] != "triton"
