@@ -16,6 +16,7 @@ from app.atlas.shipped import basis_of
 from app.estimate.facts import Cover
 from app.estimate.range import Range
 from profiler.region.graph.cost_model import Cost
+from profiler.trace.analyze.kernel_kinds import is_tf32
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def _in_f32(case: Case) -> tuple[str, str] | None:
     names = " ".join(facts.kernel_names)
     if not F32_KERNELS.search(names) or MATRIX_UNITS.search(names) or device.is_amd:
         return None
-    if facts.kind == "gemm" and device.tf32_rate > device.f32_rate:
+    if facts.kind == "gemm" and device.tf32_rate > device.f32_rate and not facts.tf32_is_on:
         return "TF32", 'torch.set_float32_matmul_precision("high")'
     if device.bf16_rate > device.f32_rate:
         return "bf16", 'with torch.autocast("cuda", torch.bfloat16): ...'
@@ -155,7 +156,8 @@ def _library_at_work(case: Case, cover: Cover) -> str:
 def _with_hint(case: Case, action: str) -> str:
     """What helps a library call from outside: precision and layout before any kernel."""
     cost = case.facts.cost
-    if cost is not None and cost.matmul_dtype == "f32" and cost.gemm_flops:
+    in_tf32 = case.facts.tf32_is_on or any(map(is_tf32, case.facts.kernel_names))
+    if cost is not None and cost.matmul_dtype == "f32" and cost.gemm_flops and not in_tf32:
         rate = case.device.tf32_rate / case.device.f32_rate if case.device.f32_rate else 0
         if rate > 1:
             return (

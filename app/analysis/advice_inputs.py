@@ -37,7 +37,7 @@ class TraceFacts:
     title: as the trace's report names the region, "" for the title of its operations. optimizer_class: of an
     optimizer's step, as its annotation names it. kernel_names: of its kernels, the most launched first.
     library_call: of a custom operation, whose it is and what it computes. share_predicted: the step is predicted,
-    not recorded.
+    not recorded. tf32_is_on: most of the step's f32 products run in TF32.
     """
 
     title: str = ""
@@ -53,6 +53,7 @@ class TraceFacts:
     kernel_names: tuple[str, ...] = ()
     library_call: str = ""
     share_predicted: bool | None = None
+    tf32_is_on: bool | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that are known, by the name that RegionFacts has for them: keywords, each of its field's type."""

@@ -234,7 +234,8 @@ class RegionFacts:
     operations that torch.compile turns into scaled_dot_product_attention; sdpa_bytes: what that moves. obstacles:
     what would stop torch.compile between its operations (`inside`) or elsewhere in its module, as its trace shows.
     share_predicted:
-    the step is predicted and nobody recorded it. prediction, recompiles: the oracle's answers, None where it was not
+    the step is predicted and nobody recorded it. tf32_is_on: most of the step's f32 products run in TF32.
+    prediction, recompiles: the oracle's answers, None where it was not
     asked or had none. compiled_total: the
     prediction's kernels and calls at the heaviest binding, priced by the device's atlas. packages_known: what is
     installed is known, or taken to be what this host has, so that nothing else is advised; the widget asks of no host.
@@ -289,6 +290,7 @@ class RegionFacts:
     kernel_names: tuple[str, ...] = ()
     library_call: str = ""
     share_predicted: bool = False
+    tf32_is_on: bool = False
 
     @property
     def cost(self) -> Cost | None:

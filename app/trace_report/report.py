@@ -26,6 +26,7 @@ from app.objects.region import RegionAdvised, RegionBody, RegionSource
 from app.thresholds import DEFAULTS, Thresholds
 from app.trace_report.actions.math_attention import called_within
 from app.trace_report.actions.of_step import which_step
+from app.trace_report.actions.precision import tf32_is_on
 from app.trace_report.actions.recording import is_start, tells_nothing
 from app.trace_report.breakdown import owners, streams, where_json
 from app.trace_report.call_trees import call_trees_json
@@ -190,15 +191,17 @@ def stages(
     accounted = partial(progress.at, "parts")
     accounted(TIMED)
     owner = owners(trace, mining, order)
-    body["where"] = where_json(trace, mining, owner)
+    body["where"] = where = where_json(trace, mining, owner)
     body["timeline"] = timeline_json(trace, mining, owner)
     accounted(DRAWN)
     body["call_trees"] = call_trees_json(trace, called, owner, within(accounted, DRAWN, 1.0))
     classes = optimizer_classes(trace)
     steady = parts is None or not tells_nothing(parts.wall_us, shown_pace["launches"], body["host_times"])
     is_predicted = trace.predicted is not None
+    in_tf32 = tf32_is_on(where["kernels"], [region["kind"] for region in regions])
     inputs = tuple(
-        _inputs(mining, mining.regions[i], device, stops[i], target, classes, steady, is_predicted) for i in order
+        _inputs(mining, mining.regions[i], device, stops[i], target, classes, steady, is_predicted, in_tf32)
+        for i in order
     )
     yield Parts({**body, "gain": None, "actions": []}, inputs)
 
@@ -408,11 +411,11 @@ def _busy_us(mining: Mining) -> float:
 
 def _inputs(
     mining: Mining, mined: MinedRegion, device: Device, blockers: tuple[CompileBlocker, ...], target: Device,
-    classes: tuple[str, ...], steady: bool, is_predicted: bool = False,
+    classes: tuple[str, ...], steady: bool, is_predicted: bool = False, in_tf32: bool = False,
 ) -> AdviceInputs:  # fmt: skip
     """What the region's advice is issued on. device: where the trace was recorded; target: which the advice is for;
     classes: of the step's optimizers; steady: its step says something of others, so that its idle GPU counts;
-    is_predicted: nobody recorded the step."""
+    is_predicted: nobody recorded the step; in_tf32: most of its f32 products run in TF32."""
     step_time = _step_time(mining)
     kernels = mined.kernels_per_call * mined.calls_per_step
     step_kernels = sum(r.kernels_per_call * r.calls_per_step for r in mining.regions)
@@ -433,6 +436,7 @@ def _inputs(
             library_call=_library_call(mined.title),
             kernel_names=kept_names(mined.kernel_names),
             share_predicted=True if is_predicted else None,
+            tf32_is_on=in_tf32 or None,
         ),
         notes=tuple(f"assumed, for the trace does not record it: {a}" for a in dict.fromkeys(mined.assumed)),
         target=None if target is device else target.name,

@@ -11,14 +11,18 @@ from app.trace_report.actions.model import EagerPart, Option, eager_parts
 from app.trace_report.step_model import AnyRegion, Change, Left, Step, busy_us
 from app.units import share
 from profiler.hardware import Device, find_device
+from profiler.trace.analyze.kernel_kinds import is_tf32
 
 TF32, BF16, FP16 = "tf32", "bf16", "fp16"
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "dot", "mv", "addmv", "addbmm", "einsum"})
 """What the flag for matrix products reaches. Convolutions have one of their own, which is on as torch comes; SDPA's f32
 kernel asks neither."""
-ON_MATRIX_UNITS = PRODUCTS | {"convolution", "convolution_backward"}
-TF32_NAMES = ("tf32", "s1688", "tensorop_s")
-"""In names of kernels that work in TF32 already: cuBLAS's and CUTLASS's."""
+IN_TF32 = "product in TF32"
+"""What parts by names call a product that bf16 still halves the bytes of."""
+ON_MATRIX_UNITS = PRODUCTS | {"convolution", "convolution_backward", IN_TF32}
+TF32_IS_ON = 0.5
+"""Of the time of f32 matrix products, what runs in TF32 where the flag is set: cuBLAS then still gives some of them to
+kernels of the vector units, as rows that are no multiple of 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +83,17 @@ WORTH = 0.01
 
 
 def precisions(step: Step, device: Device, kernels: Sequence[KernelRow] = (), trained: bool = False) -> list[Option]:
-    """TF32 for the products that run in f32 without it, and bf16 autocast, which takes convolutions in too; on a GPU
-    with neither, f16. kernels: of the step, by whose names products without shapes are known. trained: f16 wants its
-    loss scaled.
+    """TF32 for the products that run in f32 without it, unless the flag is set, and bf16 autocast, which takes
+    convolutions in too; on a GPU with neither, f16. kernels: of the step, by whose names products without shapes are
+    known. trained: f16 wants its loss scaled.
     """
-    by_names = parts_by_names(step, kernels)
+    in_tf32 = tf32_is_on(kernels, [r.get("kind") or "" for r in step.regions])
+    by_names = parts_by_names(step, kernels, in_tf32)
     places = {i: parts for i, r in enumerate(step.regions) if (parts := _parts(r, by_names.get(i, [])))}
     if device.arch in ONLY_F16:
         return _sixteen_bits(step, places, device, trained)
     made = []
-    faster = device.tf32_rate > device.f32_rate
+    faster = device.tf32_rate > device.f32_rate and not in_tf32
     if faster and (tf32 := _changed(step, places, PRODUCTS, device, TF32)) is not None:
         because, change = tf32
         made.append(
@@ -135,14 +140,34 @@ def _sixteen_bits(step: Step, places: Mapping[int, Sequence[EagerPart]], device:
     ]  # fmt: skip
 
 
-def parts_by_names(step: Step, kernels: Sequence[KernelRow]) -> dict[int, list[EagerPart]]:
+def tf32_is_on(kernels: Sequence[KernelRow], kinds: Sequence[str]) -> bool:
+    """The flag for matrix products is set: most of their time in f32 is spent in kernels of TF32. kernels: of the step;
+    kinds: of its regions, by their place.
+
+    Kernels of convolutions alone do not count, whatever they are named: theirs is another flag, and cuDNN has 1x1
+    convolutions done by products.
+    """
+    in_f32_us = in_tf32_us = 0.0
+    for row in kernels:
+        of_convolutions = bool(row["regions"]) and all(kinds[i].startswith("convolution") for i in row["regions"])
+        if of_convolutions or CONVOLUTIONS.search(row["name"]):
+            continue
+        if is_tf32(row["name"]):
+            in_tf32_us += row["time_us"]
+        elif F32_NAMES.search(row["name"]):
+            in_f32_us += row["time_us"]
+    return in_tf32_us > 0.0 and in_tf32_us >= TF32_IS_ON * (in_f32_us + in_tf32_us)
+
+
+def parts_by_names(step: Step, kernels: Sequence[KernelRow], in_tf32: bool = False) -> dict[int, list[EagerPart]]:
     """Of regions, by their place, the products and convolutions that their kernels' names show to run in f32 on the
-    vector units, and the rest of their time as one part."""
+    vector units, and the rest of their time as one part. in_tf32: the step's products run in TF32, and those that do
+    are parts too."""
     of_matrix: dict[int, list[EagerPart]] = {}
     for row in kernels:
-        if not F32_NAMES.search(row["name"]) or any(mark in row["name"].lower() for mark in TF32_NAMES):
+        if not (in_tf32 if is_tf32(row["name"]) else F32_NAMES.search(row["name"])):
             continue
-        name = "convolution" if CONVOLUTIONS.search(row["name"]) else "mm"
+        name = "convolution" if CONVOLUTIONS.search(row["name"]) else IN_TF32 if is_tf32(row["name"]) else "mm"
         busy = sum(busy_us(step.regions[i]) for i in row["regions"])
         for i in row["regions"]:
             region = step.regions[i]
@@ -188,9 +213,8 @@ def _in_f32(region: AnyRegion) -> list[EagerPart]:
     cost, text = region.get("cost"), region.get("text") or ""
     if not cost or ": f32[" not in text or any(dtype in text for dtype in ("bf16", "f16", "f64", "autocast")):
         return []
-    names = " ".join(region.get("kernel_names") or ()).lower()
     parts = eager_parts(region)
-    if any(mark in names for mark in TF32_NAMES) and not any(p.name.startswith("convolution") for p in parts):
+    if any(map(is_tf32, region.get("kernel_names") or ())) and not any(p.name.startswith("convolution") for p in parts):
         return []
     return parts
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from app.trace_report.actions import precision
-from app.trace_report.actions.precision import FROM_TF32, LAWS, SPREAD, law_us, precisions
+from app.trace_report.actions.precision import FROM_TF32, LAWS, SPREAD, law_us, precisions, tf32_is_on
 from app.trace_report.step_model import Change, step_of, step_us
 from profiler.hardware import Device, find_device
+from tests.app.trace_report.reports import reported
 from tests.app.trace_report.test_speedup import region, trace
 
 Json = dict[str, Any]
@@ -181,3 +182,53 @@ def test_a_4090_is_told_bf16_which_needs_no_scaled_loss(kernel: str) -> None:
     assert (narrow.id, narrow.counted, narrow.instead_of) == ("bf16", False, "")
     assert "bfloat16" in narrow.call and "GradScaler" not in narrow.call
     assert "scaled to the NVIDIA GeForce RTX 4090 by its rates" in narrow.evidence["text"]
+
+
+TF32_GEMM = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_32x4_nt_align4>(Params)"
+BF16_GEMM = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1>(Params)"
+
+
+def in_two_regions(first: str, second: str, second_kind: str = "gemm") -> Any:
+    """A product on the vector units, 300 of 1,000 µs, and beside it another kernel, 700."""
+    kinds = ("gemm", second_kind)
+    regions = [
+        region(n, us, "skip", None, text=None, kind=k) for n, us, k in zip("ab", (300.0, 700.0), kinds, strict=True)
+    ]
+    rows = [
+        {"name": name, "label": name, "kind": "", "time_us": us, "calls_per_step": 1.0, "regions": [place]}
+        for name, us, place in ((first, 300.0, 0), (second, 700.0, 1))
+    ]
+    return step_of(trace(regions)), rows  # type: ignore[arg-type]
+
+
+def test_the_flag_is_not_advised_where_it_is_set_though_cublas_takes_the_vector_units_for_some_rows() -> None:
+    step, rows = in_two_regions("ampere_sgemm_128x64_nn", TF32_GEMM)
+    (narrow,) = precisions(step, h100(), rows)
+    assert (narrow.id, narrow.instead_of) == ("bf16", "")
+    assert narrow.change is not None and set(narrow.change.time) == {0, 1}
+    assert narrow.change.time[1].mid == pytest.approx(FROM_TF32)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [(TF32_GEMM, "convolution_tail"), ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32", "gemm"), (BF16_GEMM, "gemm")],
+)
+def test_the_flag_is_advised_where_convolutions_alone_run_in_tf32(kernel: str, kind: str) -> None:
+    """cuDNN has 1x1 convolutions done by products of the same names, and their flag is another one. Nor is a product of
+    bf16 one in TF32, whose name shares its instruction."""
+    step, rows = in_two_regions("ampere_sgemm_128x64_nn", kernel, kind)
+    assert not tf32_is_on(rows, [r["kind"] for r in step.regions])
+    assert "tf32" in [o.id for o in precisions(step, h100(), rows)]
+
+
+def test_a_trace_whose_products_run_in_tf32_is_not_told_the_flag() -> None:
+    """Its products of 647 columns run on ampere_sgemm in one direction and in TF32 in the other."""
+    found = reported("hta_trace_diff_control.json.gz")
+    assert [a["id"] for a in found["actions"] if a["tool"] == "precision"] == ["bf16"]
+    said = [r["advice"]["headline"] + r["advice"]["action"] for r in found["regions"] if r["advice"]]
+    assert not [words for words in said if "TF32" in words]
+
+
+def test_a_trace_whose_convolutions_alone_run_in_tf32_is_not_taken_for_one_with_the_flag() -> None:
+    found = reported("timm_resnet50_train_fp32.json.gz")
+    assert not tf32_is_on(found["where"]["kernels"], [r["kind"] for r in found["regions"]])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiler.region.operations import kind_of
 from profiler.trace import TraceError, read_trace
 from profiler.trace.analyze import kernel_kinds
-from profiler.trace.analyze.kernel_kinds import COMMUNICATION, OTHER, kernel_kind, kernel_label
+from profiler.trace.analyze.kernel_kinds import COMMUNICATION, OTHER, is_tf32, kernel_kind, kernel_label
 from profiler.trace.model import NONE
 from tests.profiler.trace.files import TRACES
 
@@ -112,3 +112,19 @@ def test_a_name_as_long_as_a_file_takes_no_time() -> None:
         kernel_label(f"void elementwise_kernel<{letter * 1_000_000}")
         kernel_label("_Z" + letter * 1_000_000)
     assert time.perf_counter() - started < 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "in_tf32"),
+    [
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4", True),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_32x4_nt_align4>(Params)", True),
+        ("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1>(Params)", False),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_128x128_64x5>(Params)", False),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_nn", False),
+        ("ampere_sgemm_128x64_nn", False),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x128x8", False),
+    ],
+)
+def test_a_kernel_in_tf32_is_told_from_one_of_16_bits_and_one_on_the_vector_units(name: str, in_tf32: bool) -> None:
+    assert is_tf32(name) is in_tf32
