@@ -23,7 +23,7 @@ from app.trace_report.actions.kept_layout import keeps_channels_last
 from app.trace_report.actions.model import Option
 from app.trace_report.actions.of_step import which_step
 from app.trace_report.phase import phase_of_region, words_of
-from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, step_of, step_us
+from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, slows_of, step_of, step_us
 from profiler.hardware import find_device
 
 OF_REGIONS_ALONE = 0.8
@@ -82,6 +82,7 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
         p for p in priced if p.option.first or (p.saved_us(wall) >= WORTH * wall if p.option.scope_is_step else
                                                 not host_first or p.after_us is not None)
     ]  # fmt: skip
+    priced += _as_recorded(trace, step, priced)
     if of_which := which_step(trace.get("step_times")):
         priced = [_of_which_step(p, of_which) for p in priced]
     times, notes = trace.get("host_times") or [], trace.get("notes") or []
@@ -96,6 +97,19 @@ def plan(trace: Trace | TraceBody) -> tuple[Step, list[Priced]] | None:
         replace(p, option=replace(p.option, instead_of="")) if p.option.instead_of not in told else p for p in priced
     ]
     return step, _without_trifles(step, _ranked(step, _told(step, priced)))
+
+
+def _as_recorded(trace: Trace | TraceBody, step: Step, priced: Sequence[Priced]) -> list[Priced]:
+    """CUDA graphs without a time, where regions are advised them for the step and none of it is told with one."""
+    recorded = trace.get("step_parts")
+    told = {p.option.id for p in priced}
+    if recorded is None or whole_step.GRAPHS in told or not whole_step.graphs_asked(step.regions):
+        return []
+    slows = trace.get("profiler_slows")
+    slows = slows_of(step, slows) if slows else None
+    option = whole_step.graphs_as_recorded(step, recorded, slows, trace.get("compile_obstacles") or [])
+    compiled = next((p.option for p in priced if p.option.id == whole_step.COMPILE and p.option.counted), None)
+    return [Priced(_in_place_of(option, compiled.id) if compiled else option, None)]
 
 
 def _of_which_step(priced: Priced, of_which: str) -> Priced:
@@ -240,7 +254,8 @@ def _options(trace: Trace | TraceBody, step: Step) -> list[Option]:
         whole = whole_step.whole_model(step, blockers, turning, trained)
         whole = _one_counted(step, whole, [o.change for o in precise if o.counted and o.change])
         within = whole_step.places([o for o in whole if o.counted])
-        options = [*whole, *regions.of_regions(step, within, any(o.id == whole_step.GRAPHS for o in whole))]
+        graphs = any(o.id == whole_step.GRAPHS for o in whole) or whole_step.graphs_asked(step.regions)
+        options = [*whole, *regions.of_regions(step, within, graphs)]
     options += precise
     if device is not None and fp8.is_installed():
         options += fp8.eight_bits(step, device, trained)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from app.objects.common import Range
+from app.objects.trace import StepParts
 from app.trace_report.actions.model import Blocker, Option, advised_left, alternative_left, launches_left
 from app.trace_report.step_model import ENDS, LEAST_LEFT, AnyRegion, Change, Left, Step, after, busy_us
 from app.units import count, share
@@ -196,6 +198,34 @@ def _graphs(step: Step, compiled: Change | None, blockers: Sequence[Blocker]) ->
             tuple(sorted(inside)),
         )
     ]  # fmt: skip
+
+
+def graphs_asked(regions: Sequence[AnyRegion]) -> bool:
+    """A region's advice is a CUDA graph of the whole step, by the waiting that was recorded: it has no gain of its
+    own."""
+    advised = [r["advice"] for r in regions if r.get("advice")]
+    return any(a is not None and a["mode"] == GRAPH_MODE and a["region_speedup"] is None for a in advised)
+
+
+def graphs_as_recorded(step: Step, recorded: StepParts, slows: Range | None, blockers: Sequence[Blocker]) -> Option:
+    """CUDA graphs of a step that waited for launches while it was recorded, and of which it is not predicted that they
+    save enough: by how much the profiler made it wait is a range, and none of it may be left without. recorded: the
+    step's parts with the profiler; slows: by how many times it slowed the host, None for a step that it did not slow.
+    """
+    waited = share(recorded["idle_launch_us"] / recorded["wall_us"])
+    because = f"as recorded the GPU waits for launches in {waited} of the step; a graph replays all launches with one"
+    because += _breaks(blockers) + (VARIES if sizes_vary(step) else "")
+    text = "the recorded waiting, of which a graph is not predicted to save enough to tell"
+    if slows is not None:
+        text += (
+            f": the profiler slowed the host {slows['low']:.1f} to {slows['high']:.1f} times, and what is left to wait "
+            "without it is known once the step is timed without it"
+        )
+    return Option(
+        GRAPHS, "compile", GRAPH_MODE, f"{_title(step)} and replay it as CUDA graphs",
+        f'model = torch.compile(model, mode="{GRAPH_MODE}")', because, {"kind": "observed", "text": text}, None,
+        tuple(i for i, r in enumerate(step.regions) if r.get("kind") not in UNCAPTURED), counted=False,
+    )  # fmt: skip
 
 
 STATIC_CACHE = 'model.generation_config.cache_implementation = "static"'

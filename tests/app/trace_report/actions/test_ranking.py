@@ -115,6 +115,61 @@ def test_what_the_actions_promise_adds_up_to_what_all_of_them_save(name: str) ->
     assert len({a["id"] for a in actions}) == len(actions)
 
 
+FOR_ALL = "CUDA graphs for all of it"
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_regions_that_want_a_graph_of_the_step_are_told_as_one_action_for_it(name: str) -> None:
+    answer = reported(name)
+    asking = [r["key"] for r in answer["regions"] if r["advice"] and FOR_ALL in r["advice"]["headline"]]
+    told = [a for a in answer["actions"] if a["id"] == "cuda-graphs"]
+    if asking:
+        assert len(told) == 1 and told[0]["scope"] == "step"
+        assert {r for r in asking if _captured(answer, r)} <= set(told[0]["regions"])
+    again = [a for a in answer["actions"] if a["scope"] == "region" and a["mode"] == "reduce-overhead"]
+    assert not [a for a in again if FOR_ALL in a["title"]], "what is done to the step once is no region's own"
+
+
+def _captured(answer: Json, key: str) -> bool:
+    """An optimizer's step runs behind what is compiled."""
+    return next(r for r in answer["regions"] if r["key"] == key)["kind"] != "optimizer"
+
+
+def asking_for_graphs(name: str, busy: float) -> Json:
+    """A region that is told of CUDA graphs for all of the step, by the recorded waiting."""
+    made = region(name, busy, "compile", None, mode="reduce-overhead", gpu_paced_us_per_step=0.0)
+    made["advice"]["headline"] = f"Launch-bound step: {FOR_ALL}, {name} among it"
+    return made
+
+
+def test_waiting_that_the_profiler_may_have_made_is_told_once_and_without_a_time() -> None:
+    """Recorded, launches take 110 of 200 µs; a host that the profiler slowed four times would wait for none."""
+    slows = {"low": 2.8, "mid": 4.0, "high": 4.9}
+    regions = [asking_for_graphs("a", 60.0), asking_for_graphs("b", 30.0)]
+    found = trace(regions, launch=110.0, gpu=0.0, launches=12.0, profiler_slows=slows)
+    found["step_parts"]["idle_us"] = 110.0
+    gained, (action,) = gain_and_actions(found)  # type: ignore[arg-type]
+    assert (action["id"], action["scope"], action["saves_us"], action["adds_us"]) == ("cuda-graphs", "step", None, None)
+    assert "55.0 % of the step" in action["because"] and "2.8 to 4.9 times" in action["evidence"]["text"]
+    assert gained is not None and gained["all"] is None
+
+
+def test_graphs_that_save_by_the_estimate_too_are_told_with_their_time() -> None:
+    regions = [asking_for_graphs("a", 60.0), asking_for_graphs("b", 30.0)]
+    found = trace(regions, launch=1110.0, gpu=0.0, launches=12.0)
+    (action,) = listed(found)
+    assert action["id"] == "cuda-graphs" and action["saves_us"] is not None and action["saves_us"]["mid"] > 900.0
+
+
+def test_graphs_without_a_time_stand_in_the_place_of_compiling_the_model() -> None:
+    slows = {"low": 2.8, "mid": 4.0, "high": 4.9}
+    regions = [with_compile("a", 600.0, 0.5), asking_for_graphs("b", 30.0)]
+    found = trace(regions, launch=700.0, launches=12.0, profiler_slows=slows, gpu=0.0)
+    found["step_parts"]["idle_us"] = 700.0
+    by_id = {a["id"]: a for a in listed(found)}
+    assert by_id["cuda-graphs"]["saves_us"] is None and by_id["cuda-graphs"]["instead_of"] == "compile-model"
+
+
 def test_where_the_graph_breaks_no_launch_is_taken_away_for_certain() -> None:
     paced: Json = {"gpu_paced_us_per_step": 0.0}
     whole = trace([with_compile("a", 100.0, 1.0, **paced)], launch=900.0, gpu=0.0, launches=10.0)
