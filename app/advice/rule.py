@@ -16,6 +16,7 @@ from app.advice.launches import launch_bound, launch_bound_alone, other_clock_ch
 from app.advice.library_defaults import covers_of, is_fused_optimizer
 from app.advice.model import EFFORT_ORDER, Advice, Alternative, Criterion, WorthInstalling
 from app.advice.options import EFFORT_LINES, Option, no_triton, not_compilable, nothing_to_compute, options
+from app.advice.shared_mask import without_flex
 from app.estimate import predict
 from app.estimate.facts import Cover, RegionFacts
 from app.estimate.predict import Prediction
@@ -138,7 +139,7 @@ def verdict(on: DecisionInputs, objective: str = "time") -> Verdict:
     case = case_of(on)
     standing = {c.name: c for c in on.standing}
     first = {c.name: standing[c.name] if c.name in standing else c(case) for c in CRITERIA}
-    judged = at_hand(admit(on.options, first, case), case)
+    judged = without_flex(at_hand(admit(on.options, first, case), case), case)
     others = [o.mid for o in judged if o.alternative.admitted and o.mid is not None and o.tool != "skip"]
     case = replace(case, reachable=min(others, default=None))
     criteria = {c.name: c(case) if c.moves_with_step else first[c.name] for c in CRITERIA}
@@ -487,8 +488,12 @@ KEPT = frozenset({"estimate", "already", worth_it.name})
 
 
 def _far_from_its_floor(case: Case, chosen: Option, why: str) -> off_floor.Finding | None:
-    """What a library call that would be kept, or compiled, lacks; None where it is worth less than what was chosen."""
-    if why not in KEPT or chosen.tool not in ("skip", "compile") or case.current is None:
+    """What a library call that would be kept, or compiled, lacks; None where it is worth less than what was chosen.
+
+    Likewise where a kernel is to be written that nobody has proven: a line with a predicted time comes before it.
+    """
+    to_write = chosen.alternative.mode == "custom"
+    if why not in KEPT or not (to_write or chosen.tool in ("skip", "compile")) or case.current is None:
         return None
     if case.share is not None and case.share < case.settings.worth_share:
         return None
@@ -497,7 +502,7 @@ def _far_from_its_floor(case: Case, chosen: Option, why: str) -> off_floor.Findi
         return far if chosen.tool == "skip" else None
     if case.share is not None and case.share * (1 - far.left.mid) < case.settings.worth_share:
         return None
-    slower = chosen.tool == "compile" and (
+    slower = (to_write or chosen.tool == "compile") and (
         chosen.mid is None or far.left.mid * case.current.mid > (1 + case.settings.near_best) * chosen.mid
     )
     return None if slower else far

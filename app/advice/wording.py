@@ -12,6 +12,7 @@ from app.advice.criteria import BY_NAME, kernel_problem, runs_on_library, worth_
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
 from app.advice.options import no_triton, nothing_to_compute
+from app.advice.shared_mask import MAY_BE_CAUSAL, SDPA, adds_shared_mask
 from app.atlas.shipped import basis_of
 from app.estimate.facts import Cover
 from app.estimate.range import Range
@@ -297,6 +298,8 @@ def _notes(case: Case, criteria: Mapping[str, Criterion], chosen: Alternative) -
         call = next((c for c in case.covers if c.covers and c.whole and c.installed and not c.already), None)
         if call is not None:
             notes.append(f"{short(call.candidate)} makes one launch of it, with or without a graph")
+    if chosen.candidate == SDPA and "attn_mask=None" not in chosen.call and adds_shared_mask(case):
+        notes.append(MAY_BE_CAUSAL)
     odd = unaligned_sizes(case)
     if odd and chosen.mode != "padding":
         notes.append(f"a matrix product has rows of {odd} elements, no multiple of 16 bytes: pad them to 64")

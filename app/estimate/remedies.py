@@ -219,6 +219,15 @@ def _heads(mask: Tensor) -> int:
     return mask.shape[-3] if len(mask.shape) > 2 and mask.stride[-3] else 1
 
 
+def adds_shared_square(operation: Operation) -> bool:
+    """Of attention by hand the sum of scores, for several heads, with a square as large as a head's that all share."""
+    if not operation.target.startswith("aten.add.") or len(operation.reads) != 2:
+        return False
+    mask, scores = sorted(operation.reads, key=_heads)
+    square = scores.shape[-2:]
+    return _heads(mask) == 1 < _heads(scores) and len(set(square)) == 1 and mask.shape[-2:] == square
+
+
 def causal(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """Attention told that it is causal: no mask is read, and half of the scores are computed."""
     return tuple(

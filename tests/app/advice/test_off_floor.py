@@ -78,6 +78,40 @@ def test_a_convolution_at_500_times_its_floor_without_tensor_cores_is_no_call_to
     assert "without tensor cores" not in fast.headline
 
 
+DEPTHWISE = "x: {x}\nw: {w}\nreturn F.{call}(x, w, stride={stride}, padding={padding}, groups={groups})\n"
+GENERIC = ("void conv_depthwise2d_forward_kernel_generic<float, int>",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "remedy"),
+    [
+        # A filter of 5 that steps by two, one of a row, one of 9 in f32, and two filters a channel.
+        (("bf16[64, 384, 28, 28]", "bf16[384, 1, 5, 5]", "conv2d", "2", "2", "384"), "channels_last"),
+        (("bf16[64, 384, 28, 28]", "bf16[384, 1, 1, 21]", "conv2d", "1", "(0, 10)", "384"), "channels_last"),
+        (("f32[64, 384, 28, 28]", "f32[384, 1, 9, 9]", "conv2d", "1", "4", "384"), "channels_last"),
+        (("bf16[64, 32, 112, 112]", "bf16[64, 1, 3, 3]", "conv2d", "1", "1", "32"), "channels_last"),
+        (("bf16[8, 2048, 4096]", "bf16[2048, 1, 4]", "conv1d", "1", "3", "2048"), "cudnn.benchmark"),
+    ],
+)
+def test_a_depthwise_convolution_of_another_shape_far_above_its_floor_is_told_with_its_remedy(
+    shape: tuple[str, ...], remedy: str
+) -> None:
+    """None of these has a kernel of this project: the call's own remedy comes before one that is to be written."""
+    text = DEPTHWISE.format(**dict(zip(("x", "w", "call", "stride", "padding", "groups"), shape, strict=True)))
+    advice = advised(text, 9000.0, GENERIC)
+    assert advice.tool == "library" and "times its floor, without tensor cores" in advice.headline
+    assert remedy in advice.call
+    near = advised(text, 60.0, GENERIC)
+    assert "times its floor" not in near.headline
+
+
+def test_a_depthwise_convolution_with_a_measured_kernel_is_told_the_kernel() -> None:
+    text = DEPTHWISE.format(
+        x="bf16[64, 384, 28, 28]", w="bf16[384, 1, 7, 7]", call="conv2d", stride="1", padding="3", groups="384"
+    )
+    assert (advised(text, 9000.0, GENERIC).tool, advised(text, 9000.0, GENERIC).mode) == ("triton", "depthwise_conv")
+
+
 def test_a_time_that_is_predicted_is_not_told_as_one_that_is_far_from_its_floor() -> None:
     image = IMAGES.format(d="f32", c=64, l="")
     assert "times its floor" in advised(image, 20000.0).headline

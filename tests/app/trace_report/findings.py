@@ -14,8 +14,9 @@ class Want:
     """One region of a row and what its cell advises.
 
     title: a regular expression, of the whole title. tools: those that are right by the cell. says: a regular expression
-    that the advice's candidates, words or call must hold somewhere; "" where the tool is enough. where: of the row's
-    traces those that have it. share: at least so much of its step, so that a trifle of the same name is not meant.
+    that the advice's candidates, words or call must hold somewhere; "" where the tool is enough. calls: one that the
+    advised call itself must hold. where: of the row's traces those that have it. share: at least so much of its step,
+    so that a trifle of the same name is not meant.
     """
 
     title: str
@@ -23,6 +24,7 @@ class Want:
     says: str = ""
     where: str = "*"
     share: float = 0.01
+    calls: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ ROWS: dict[tuple[str, str], tuple[Want, ...]] = {
         Want("GEMM", ("skip",), where="llama_[!d]*"),
     ),
     ("llama_eager_attention_prefill", "`matmul, mul, add (causal mask)"): (
-        Want("attention by hand", ("library",), SDPA),
+        Want("attention by hand", ("library",), calls=r"scaled_dot_product_attention\("),
     ),
     ("llama_decode_bf16_eager", "about 3,000 kernels"): (
         Want("RMSNorm by hand", ("compile",), "reduce-overhead.*static cache"),

@@ -58,7 +58,8 @@ def still_open(name: str, want: Want) -> Open | None:
 def as_written(region: Json, want: Want) -> bool:
     advice = region["advice"]
     said = json.dumps({k: v for k, v in advice.items() if k != "criteria"}, ensure_ascii=False)
-    return advice["tool"] in want.tools and re.search(want.says, said) is not None
+    right = advice["tool"] in want.tools and re.search(want.says, said) is not None
+    return right and re.search(want.calls, advice["call"]) is not None
 
 
 def cases() -> Iterator[Any]:
