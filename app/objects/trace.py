@@ -256,8 +256,9 @@ class Action(TypedDict):
 
     saves_us, step_time_us: of it alone, null where no time is predicted. adds_us: what it adds to the actions before it
     that are followed together; these add up to what `gain.all` saves. Null for what is not among them: instead_of then
-    names the action that it stands in the place of, or is "". parts_us: how adds_us falls on `regions`; [] where it is
-    null. numerics: what changes in results, "" for nothing.
+    names the action that it stands in the place of, or is "". parts_us: how adds_us falls on `regions`, what launches
+    outside of them and the host itself take less being none of theirs; [] where it is null. numerics: what changes in
+    results, "" for nothing.
     """
 
     id: str

@@ -262,12 +262,8 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     parts, pace = step.parts, step.pace
     busy = step.gpu_work_us
     on_gpu = saved = 0.0
-    pads = any(c.pads for c in changes)
-    of_time = [(c.own, {**c.time, **c.padded} if pads else c.time) for c in changes]
-    time = _what_is_left(of_time, end, _of_other_parts)
-    for place, left_of_it in time.items():
-        region, share = step.regions[place], 1.0 - left_of_it
-        share *= _alone(region) if (end == "low" or step.is_communication_bound) and share > 0.0 else 1.0
+    for place, share in _time_gone(step, changes, end).items():
+        region = step.regions[place]
         on_gpu += share * float(region.get("gpu_paced_us_per_step") or 0.0)
         saved += share * busy_us(region)
     left = _launches_left(step, changes, end)
@@ -288,6 +284,34 @@ def after(step: Step, changes: Sequence[Change], end: End) -> tuple[float, float
     after_us = max(after_us, min(parts["wall_us"], _least_host_us(step, changes, end)))
     after_us -= sum(c.ended_us.at(end) for c in changes)
     return after_us, max(0.0, after_us - (busy - saved))
+
+
+def _time_gone(step: Step, changes: Sequence[Change], end: End) -> dict[int, float]:
+    """Of each region that is changed, by its place, the share of its part of the GPU's time that all changes save."""
+    pads = any(c.pads for c in changes)
+    of_time = [(c.own, {**c.time, **c.padded} if pads else c.time) for c in changes]
+    gone = {place: 1.0 - left for place, left in _what_is_left(of_time, end, _of_other_parts).items()}
+    if end == "low" or step.is_communication_bound:
+        gone = {i: share * _alone(step.regions[i]) if share > 0.0 else share for i, share in gone.items()}
+    return gone
+
+
+def most_of_regions_us(step: Step, changes: Sequence[Change]) -> dict[int, float]:
+    """Of regions, by their place, the most of the step that all changes can save there, by the middle of their ranges:
+    the kernels' time that they take off it, and with its launches that go away copies and what the GPU waits for them,
+    or between them where they are queued."""
+    waits_us = step.parts["idle_launch_us"] + step.parts["idle_device_us"]
+    each_us = waits_us / max(1.0, float(step.pace["launches"]))
+    time, launches = _time_gone(step, changes, "mid"), _launches_of_regions_left(changes, "mid")
+    in_graphs = frozenset[int]().union(*(c.captured | c.at_best for c in changes))
+    most: dict[int, float] = {}
+    for place in {*time, *launches, *in_graphs}:
+        region = step.regions[place]
+        gone = 1.0 - launches.get(place, 1.0)
+        copies_us = gone * float(region.get("copies_us_per_step") or 0.0)
+        waited_us = (1.0 if place in in_graphs else gone) * launches_and_copies_of(region) * each_us
+        most[place] = time.get(place, 0.0) * busy_us(region) + copies_us + waited_us
+    return most
 
 
 def _least_host_us(step: Step, changes: Sequence[Change], end: End) -> float:

@@ -121,7 +121,8 @@ def saving_words(action: Action) -> str:
 
 
 def saved_by_region(actions: Sequence[Action]) -> dict[str, float]:
-    """Key -> µs of one step that the actions followed together take off the region; they add up to what all save."""
+    """Key -> µs of one step that the actions followed together take off the region; they add up to what all save, but
+    for launches outside of regions and the host itself."""
     saved: dict[str, float] = {}
     for action in actions:
         for key, part in zip(action["regions"], action["parts_us"], strict=False):

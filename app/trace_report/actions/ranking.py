@@ -23,7 +23,15 @@ from app.trace_report.actions.kept_layout import keeps_channels_last
 from app.trace_report.actions.model import Option
 from app.trace_report.actions.of_step import which_step
 from app.trace_report.phase import phase_of_region, words_of
-from app.trace_report.step_model import Change, Step, after, busy_us, launches_of, slows_of, step_of, step_us
+from app.trace_report.step_model import (
+    Change,
+    Step,
+    after,
+    most_of_regions_us,
+    slows_of,
+    step_of,
+    step_us,
+)
 from profiler.hardware import find_device
 
 OF_REGIONS_ALONE = 0.8
@@ -318,10 +326,10 @@ def actions(step: Step, priced: Sequence[Priced]) -> list[Action]:
     saves_us, step_time_us: of the action alone. adds_us: what it adds to those before it that are followed together, so
     that these add up to what all save; null for what is not among them.
     """
-    together = changes(followed(priced))
+    together, adds_us = changes(followed(priced)), _adds_us(step, priced)
     return [
-        _action(step, one, adds, _on_top(step, together, one))
-        for one, adds in zip(priced, _adds_us(step, priced), strict=True)
+        _action(step, one, adds, parts, _on_top(step, together, one))
+        for one, adds, parts in zip(priced, adds_us, _all_parts_us(step, priced, adds_us), strict=True)
     ]
 
 
@@ -338,21 +346,29 @@ def _on_top(step: Step, together: Sequence[Change], priced: Priced) -> str:
     return f". Once what is followed together has been done, it saves {more / 1e3:.2f} ms of {now / 1e3:.2f}"
 
 
-def _parts_us(step: Step, option: Option, adds_us: float | None) -> list[float]:
-    """How what an action adds falls on its regions: by the kernels' time that it takes off them, and their launches."""
-    if adds_us is None or option.change is None or not option.regions:
-        return []
-    change, launches = option.change, max(1.0, float(step.pace["launches"]))
-    graphs = change.captured | change.at_best
-    weights = []
-    for place in option.regions:
-        region = step.regions[place]
-        left, kept = change.time.get(place), change.launches.get(place)
-        gone = 1.0 if place in graphs else 1.0 - kept.mid if kept else 0.0
-        waited = gone * launches_of(region) / launches * step.parts["idle_launch_us"]
-        weights.append(max(0.0, busy_us(region) * (1.0 - left.mid) if left else 0.0) + waited)
-    total = sum(weights)
-    return [adds_us * w / total if total else adds_us / len(weights) for w in weights]
+def _all_parts_us(step: Step, priced: Sequence[Priced], adds_us: Sequence[float | None]) -> list[list[float]]:
+    """How what each action adds falls on its regions; [] where it adds nothing of a time.
+
+    By what its regions can save with all that is followed up to it, less what those before it were given of that. So
+    no region gives more than its kernels' time that goes and the waits for its launches; what is added beyond that is
+    no region's.
+    """
+    followed_so_far: list[Change] = []
+    given: dict[int, float] = {}
+    parts = []
+    for one, adds in zip(priced, adds_us, strict=True):
+        if adds is None or one.option.change is None:
+            parts.append(list[float]())
+            continue
+        followed_so_far.append(one.option.change)
+        most = most_of_regions_us(step, followed_so_far)
+        room = {i: max(0.0, most.get(i, 0.0) - given.get(i, 0.0)) for i in one.option.regions}
+        total = sum(room.values())
+        of_it = min(1.0, max(0.0, adds) / total) if total else 0.0
+        parts.append([of_it * room[i] for i in one.option.regions])
+        for i, us in room.items():
+            given[i] = given.get(i, 0.0) + of_it * us
+    return parts
 
 
 def _only_then(priced: Priced, wall_us: float, adds_us: float | None) -> str:
@@ -361,7 +377,7 @@ def _only_then(priced: Priced, wall_us: float, adds_us: float | None) -> str:
     return "" if alone else " By itself it saves next to nothing: it counts once the host no longer sets the pace."
 
 
-def _action(step: Step, priced: Priced, adds_us: float | None, on_top: str) -> Action:
+def _action(step: Step, priced: Priced, adds_us: float | None, parts_us: list[float], on_top: str) -> Action:
     option, wall, known = priced.option, step.parts["wall_us"], priced.after_us
     low, mid, high = known or (wall, wall, wall)
     times: Range = {"low": low, "mid": mid, "high": high}
@@ -386,7 +402,7 @@ def _action(step: Step, priced: Priced, adds_us: float | None, on_top: str) -> A
         "because": f"{option.because}{_only_then(priced, wall, adds_us)}{on_top}{_of_phase(option, phase)}",
         "numerics": option.numerics,
         "regions": keys,
-        "parts_us": _parts_us(step, option, adds_us),
+        "parts_us": parts_us,
         "instead_of": option.instead_of,
     }
     return {**made, "phase": phase} if phase else made
