@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from kernels.host import Host
 from tests.app.trace_report.reports import recording_host, reported
 from tests.conftest import DATA
 from tests.profiler.region.mined import mined
-from tools.docs import trace_table
+from tools.docs import text_coverage, trace_table
 from tools.docs.text_coverage import Lack, TextCoverage, coverage_of, files, summary, table
 
 TRACES = DATA / "traces"
@@ -63,6 +65,33 @@ def test_the_share_with_a_text_is_of_kernel_time_and_traces_count_alike() -> Non
     assert "none" not in table(rows)
     assert "Mean of 2 traces: 25.0 %" in summary(rows)
     assert "75.0 % of the kernel time that operations are behind" in summary(rows)
+
+
+def test_what_an_earlier_commit_gave_has_a_column_next_to_todays(tmp_path: Path) -> None:
+    kept = tmp_path / "before.json"
+    then = [_row("half.json.gz", 2_000.0, 500.0), _row("none.json", 0.0, 0.0), _row("gone.json.gz", 10.0, 10.0)]
+    text_coverage.record(kept, "0123456789abcdef", "2026-11-25", then)
+    earlier = text_coverage.before(kept)
+    assert earlier.shares == {"half.json.gz": 0.25, "gone.json.gz": 1.0}
+    rows = [_row("half.json.gz", 1_000.0, 500.0), _row("new.json.gz", 1_000.0, 800.0)]
+    lines = table(rows, earlier).splitlines()
+    assert lines[0].split("|")[3:5] == [" had a text ", " has a text "]
+    assert lines[2:4] == ["| half | 1.00 | 25.0 % | 50.0 % |  |  |", "| new | 1.00 |  | 80.0 % |  |  |"]
+    assert (
+        "commit 01234567 of 2026-11-25" in lines[-1]
+        and "1 traces that are in both: 25.0 % then, 50.0 % now" in lines[-1]
+    )
+
+
+def test_what_was_before_is_known_of_every_trace_with_kernels() -> None:
+    told = json.loads(text_coverage.BEFORE.read_text(encoding="utf-8"))
+    assert set(told["traces"]) == {p.name for p in files(TRACES)}
+    assert re.fullmatch("[0-9a-f]{40}", told["commit"])
+    assert all(0.0 <= t["text_us"] <= t["kernel_time_us"] + 0.01 for t in told["traces"].values())
+    earlier = text_coverage.before()
+    for name in ("llama_decode_bf16_eager.json.gz", "gpt2_train_autocast_eager.json.gz", "tl_h100_qwen15.json.gz"):
+        now = coverage_of(name, *mined(name))
+        assert now.share is not None and now.share >= earlier.shares[name]
 
 
 def test_kernel_time_with_and_without_a_text_and_the_rests_are_the_steps() -> None:

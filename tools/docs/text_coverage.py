@@ -3,13 +3,17 @@
 A table, one line a trace: what share of the kernel time has a text, what share no operation is behind (CUDA graphs,
 communication, launches before the window), and the largest regions without a text with the reason. Folders default to
 tests/data/traces; --all also lists each trace's regions without a text, the longest first.
+
+--record FILE COMMIT DATE [FOLDER ...] writes the figures to a file instead. So an earlier commit is measured: this file
+is put into a checkout of it and run there, over the traces of today.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +30,10 @@ NAMED = 2
 
 HEAD = """| trace | kernel time of a step, ms | has a text | no operation behind it | longest without a text |
 |-|-|-|-|-|"""
+HEAD_BEFORE = """| trace | kernel time, ms | had a text | has a text | no operation behind it | longest without a text |
+|-|-|-|-|-|-|"""
+BEFORE = ROOT / "tests" / "records" / "text-coverage-before.json"
+"""What an earlier commit's reading gave: `python -m tools.docs.text_coverage --record FILE COMMIT DATE`, run there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +102,50 @@ def read(folders: Iterable[Path] = (TRACES,)) -> Iterator[TextCoverage]:
         yield coverage_of(path.name, trace, mine(trace))
 
 
-def table(rows: Sequence[TextCoverage]) -> str:
-    """All of them as Markdown, with the mean over the traces that have kernels and over those with shapes."""
-    lines = [HEAD, *(_row(r) for r in rows if r.share is not None)]
-    return "\n".join([*lines, "", summary(rows)])
+def record(path: Path, commit: str, date: str, rows: Iterable[TextCoverage]) -> None:
+    """Writes what was measured of a commit as JSON: kernel time and time with a text in µs, a trace."""
+    traces = {r.name: {"kernel_time_us": round(r.kernel_time_us, 3), "text_us": round(r.text_us, 3)} for r in rows}
+    told = {"commit": commit, "date": date, "traces": traces}
+    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an earlier commit gave of today's traces: shares of their kernel time with a text, by the file's name."""
+
+    commit: str
+    date: str
+    shares: Mapping[str, float]
+
+
+def before(path: Path = BEFORE) -> Before:
+    """The record of the commit before. Raises OSError where it is missing."""
+    told = json.loads(path.read_text(encoding="utf-8"))
+    timed = {name: t for name, t in told["traces"].items() if t["kernel_time_us"]}
+    return Before(told["commit"], told["date"], {n: t["text_us"] / t["kernel_time_us"] for n, t in timed.items()})
+
+
+def table(rows: Sequence[TextCoverage], earlier: Before | None = None) -> str:
+    """All of them as Markdown, with the mean over the traces that have kernels and over those with shapes.
+
+    earlier: the shares of an earlier commit, which get a column and a sentence of their own.
+    """
+    head = HEAD if earlier is None else HEAD_BEFORE
+    lines = [head, *(_row(r, earlier) for r in rows if r.share is not None)]
+    return "\n".join([*lines, "", summary(rows), *([] if earlier is None else [_summary_before(rows, earlier)])])
+
+
+def _summary_before(rows: Sequence[TextCoverage], earlier: Before) -> str:
+    """What the same traces had, each counted alike."""
+    known = [r for r in rows if r.share is not None and r.name in earlier.shares]
+    shaped = [r for r in known if r.has_shapes]
+    then, now = _mean(known, lambda r: earlier.shares[r.name]), _mean(known, _of_all)
+    of_shaped = _mean(shaped, lambda r: earlier.shares[r.name])
+    return (
+        f"\nHad a text: the same measure at commit {earlier.commit[:8]} of {earlier.date}, the last one before this "
+        f"was worked on. Mean of the {len(known)} traces that are in both: {_percent(then)} then, {_percent(now)} now; "
+        f"of the {len(shaped)} with shapes {_percent(of_shaped)} then, {_percent(_mean(shaped, _of_all))} now."
+    )
 
 
 def summary(rows: Sequence[TextCoverage]) -> str:
@@ -124,14 +172,16 @@ def _mean(rows: Sequence[TextCoverage], of: Callable[[TextCoverage], float]) -> 
     return sum(of(r) for r in rows) / len(rows) if rows else 0.0
 
 
-def _row(row: TextCoverage) -> str:
+def _row(row: TextCoverage, earlier: Before | None) -> str:
     named = [lack for lack in row.lacks if lack.time_us >= NOTABLE * row.kernel_time_us][:NAMED]
     reasons = "; ".join(
         f"{_titles(lack)} {_percent(lack.time_us / row.kernel_time_us)}: {lack.reason}" for lack in named
     )
     name = row.name.removesuffix(".gz").removesuffix(".json").removesuffix(".pt.trace")
+    had = earlier.shares.get(row.name) if earlier else None
+    then = [] if earlier is None else ["" if had is None else _percent(had)]
     cells = [
-        name, f"{row.kernel_time_us / 1e3:.2f}", _percent(row.share or 0.0),
+        name, f"{row.kernel_time_us / 1e3:.2f}", *then, _percent(row.share or 0.0),
         _percent(row.rest_us / row.kernel_time_us) if row.rest_us else "", reasons,
     ]  # fmt: skip
     return f"| {' | '.join(c.replace('|', '/') for c in cells)} |"
@@ -148,8 +198,15 @@ def _percent(share: float) -> str:
 
 
 def main() -> int:
-    """Prints the table."""
+    """Prints the table, or writes the record."""
     arguments = sys.argv[1:]
+    if arguments[:1] == ["--record"]:
+        if len(arguments) < 4:
+            print("usage: python -m tools.docs.text_coverage --record FILE COMMIT DATE [FOLDER ...]", file=sys.stderr)
+            return 2
+        out, commit, date, *folders = arguments[1:]
+        record(Path(out), commit, date, read([Path(f) for f in folders] or [TRACES]))
+        return 0
     rows = list(read([Path(a) for a in arguments if not a.startswith("--")] or [TRACES]))
     print(table(rows))
     if "--all" in arguments:

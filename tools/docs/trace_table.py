@@ -106,7 +106,7 @@ def page(traces: Mapping[str, Json], covered: Sequence[TextCoverage]) -> str:
     lines += [COMPILED_HEAD.rstrip("\n"), *(_compiled_row(traces, one, other) for one, other in COMPILED.items()), ""]
     for before, after in COMPILED.items():
         lines += [_compare_attention(traces[before], traces[after])]
-    lines += [TEXT_HEAD, text_coverage.table(covered)]
+    lines += [TEXT_HEAD, text_coverage.table(covered, text_coverage.before())]
     for name, trace in traces.items():
         lines += ["", f"## {_stem(name)}", "", *_part(trace)]
     return "\n".join(lines) + "\n"
