@@ -223,6 +223,27 @@ def advised(path: Path, model: str, folder: Path) -> Json:
     return followed_of(trace)
 
 
+def alternatives_of(planned: Any, actions: Sequence[Json]) -> list[Json]:
+    """What is advised and not followed with the others, where this program can apply it: alone, then with what is
+    followed, in the place of that which it stands in. Each with the step's time that is predicted of it, in µs."""
+    from app.trace_report.actions.ranking import changes
+    from app.trace_report.step_model import step_us
+
+    step, priced = planned
+    together = [a for a in actions if a["option"] and a["adds_us"] is not None]
+    made: dict[str, Json] = {}
+    others = [a for a in actions if a["option"] and a["adds_us"] is None and a["saves_us"] is not None]
+    alone = [[a] for a in others]
+    for chosen in [*alone, *([*(b for b in together if b["id"] != a["instead_of"]), a] for a in others)]:
+        ids = {a["id"] for a in chosen}
+        low, mid, high = step_us(step, changes([p for p in priced if p.option.id in ids]))
+        what = "+".join(dict.fromkeys(a["option"] for a in chosen))
+        told = {"what": what, "titles": [a["title"] for a in chosen],
+                "predicted_us": {"low": low, "mid": mid, "high": high}}  # fmt: skip
+        made.setdefault(what, told)
+    return list(made.values())
+
+
 def followed_of(trace: Any) -> Json:
     """Of the API's trace the options for the whole step that count together, priced together, without the advice on
     regions that nobody follows here."""
@@ -240,6 +261,7 @@ def followed_of(trace: Any) -> Json:
         low, mid, high = step_us(planned[0], changes([p for p in planned[1] if p.option.id in ids]))
         step = {"low": low, "mid": mid, "high": high}
     return {
+        "alternatives": alternatives_of(planned, actions) if planned else [],
         "profiled_us": (trace.get("step_parts") or {"wall_us": 0.0})["wall_us"],
         "parts": trace.get("step_parts"),
         "pace": trace.get("pace"),
@@ -266,8 +288,8 @@ def of_model(model: str, folder: Path, arguments: argparse.Namespace, gpu: str, 
     answer |= advised(trace, model, folder)
     keep(answer)
     together = "+".join(answer["followed"])
-    others = [a["option"] for a in answer["actions"] if a["option"] and a["adds_us"] is None]
-    for number, what in enumerate([together] * bool(together) + (others if arguments.alternatives else [])):
+    others = [a["what"] for a in answer["alternatives"]] if arguments.alternatives else []
+    for number, what in enumerate(dict.fromkeys([*others, *([together] * bool(together))])):  # none was timed before
         then = folder / f"{stem}-{number}.json"
         why = start(model, what, then, arguments, gpu)
         answer["found"][what] = json.loads(then.read_text("utf-8")) if then.exists() else {"why": why}
@@ -287,6 +309,13 @@ def keep_trace(out: Path | None, trace: Path) -> None:
         archive.writestr(f"{trace.name}.gz", body)
 
 
+def predicted_of(answer: Json, what: str) -> Json | None:
+    """What the step was predicted to take with these options."""
+    if what == "+".join(answer["followed"]):
+        return answer["predicted_us"]  # type: ignore[no-any-return]
+    return next((a["predicted_us"] for a in answer.get("alternatives", ()) if a["what"] == what), None)
+
+
 def show(answer: Json) -> None:
     """A table of one model."""
     eager = answer.get("eager") or {}
@@ -294,7 +323,7 @@ def show(answer: Json) -> None:
     print(f"{answer['model']}: eager {eager.get('wall_us') or 0:.0f} us, profiled {ways}, load "
           f"{(eager.get('host') or {}).get('load')} {answer.get('why', '')}", flush=True)  # fmt: skip
     for what, told in answer["found"].items():
-        step = answer["predicted_us"] if what == "+".join(answer["followed"]) else None
+        step = predicted_of(answer, what)
         said = f"predicted {step['mid']:.0f} us ({step['low']:.0f} to {step['high']:.0f}), " if step else ""
         off = f", off by {step['mid'] / told['wall_us'] - 1:+.0%}" if step and "wall_us" in told else ""
         timed = told.get("why") or f"found {told['wall_us']:.0f}"
@@ -307,7 +336,8 @@ def main() -> int:
     parser.add_argument("models", nargs="*", default=[], help=f"of {', '.join(ALL)}")
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--out", type=Path, help="a folder for applied.json and traces.zip; it is made")
-    parser.add_argument("--alternatives", action="store_true", help="options that stand in another's place too")
+    also = "what is advised and not followed with the others is applied first, alone and with what is followed"
+    parser.add_argument("--alternatives", action="store_true", help=also)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)

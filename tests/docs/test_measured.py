@@ -106,3 +106,18 @@ def test_no_family_of_programs_that_lost_is_slower_than_the_compiler_in_the_medi
     for family, programs in by_family(record).items():
         assert {p["status"] for p in programs} == {"right"}, family
         assert statistics.median(p["ratio"] for p in programs) <= 1.1, family
+
+
+def test_what_was_advised_and_not_applied_stands_next_to_what_was():
+    rows = {m["model"]: m for m in load("applied")["models"]}
+    assert sum("listed" in m for m in rows.values()) >= 22
+    for name in ("repvgg training", "factorization machine training", "regnet training"):
+        assert rows[name]["listed"][0]["title"] == "Run the model in bf16"
+        assert any("Run the model in bf16" in told for told in measured_page.not_applied(rows[name]))
+    for row in rows.values():
+        for advised in row.get("listed", ()):
+            applied = advised["option"] in row["followed"]
+            assert applied is not any(
+                told.startswith(f"{advised['title']} (") for told in measured_page.not_applied(row)
+            )
+            assert applied or advised["adds_us"] is None or not advised["option"]

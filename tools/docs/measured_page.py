@@ -131,7 +131,8 @@ def applied(record: Json) -> Iterator[str]:
         "Eager: the step without a profiler. Predicted: in the run, for what was followed; where a column says mended, "
         "the same trace is advised on by what was mended after the run, so that this figure is in-sample. Rows with a "
         "load were recorded while other work of the machine was under way: how many processes wanted one of its "
-        "processors.\n"
+        "processors. The last column has what stood among the first three pieces of advice and was not applied, with "
+        "what it was predicted to save alone, and why not; of the oldest rows the title alone was kept.\n"
     )
     rows = []
     for m in record["models"]:
@@ -143,11 +144,11 @@ def applied(record: Json) -> Iterator[str]:
             f"{m['predicted_us']['high'] / 1e3:.2f})",
             f"{after / 1e3:.2f}" if after else "not run", f"{off:+.0%}" if off is not None else "–",
             f"{again['mid'] / 1e3:.2f} ({again['mid'] / after - 1:+.0%})" if again and after else "–",
-            m["found_in"] + _where_found(m),
+            m["found_in"] + _where_found(m), "; ".join(not_applied(m)) or "–",
         ])  # fmt: skip
     yield from table(
         ["model", "", "recorded, ms", "eager, ms", "followed", "predicted, ms", "found, ms", "off by", "mended",
-         "found in"], rows,
+         "found in", "advised among the first three, not applied"], rows,
     )  # fmt: skip
     for group in GROUPS:
         yield f"- {group}: {_within([m for m in record['models'] if m['group'] == group])}"
@@ -155,8 +156,66 @@ def applied(record: Json) -> Iterator[str]:
         ran = _within([m for m in record["models"] if m.get("date") == day])
         yield f"- of the new, those of the run of {day}: {ran}"
     yield ""
+    yield from applied_apart(record.get("apart", ()))
     yield from from_programs(load("applied-predicted"), record["models"])
     yield from profiled(record)
+
+
+NUMERICS = ("bf16", "fp8")
+"""Options that change what a step computes beyond TF32: they are advised and counted with nothing."""
+SPELLED = {
+    "compile-model": "Compile the whole model", "cuda-graphs": "Compile the whole model and replay it as CUDA graphs",
+    "tf32": "Let f32 matrix products run in TF32", "bf16": "Run the model in bf16",
+    "fp8": "Run large linear layers in fp8", "channels-last": "Keep images channels-last",
+}  # fmt: skip
+"""Titles of options that rows have which kept titles alone; an optimizer's names its region."""
+
+
+def not_applied(model: Json) -> list[str]:
+    """Of the first three pieces of advice, those that the run did not apply, each with the reason."""
+    if "listed" not in model:
+        done = [SPELLED.get(option, "") for option in model["followed"]]
+        optimizer = "fused-optimizer" in model["followed"]
+        return [t for t in model["advised"] if t not in done and not (optimizer and "optimizer step" in t)]
+    return [
+        f"{a['title']} ({_saving_alone(a)}{_why_not(a)})"
+        for a in model["listed"]
+        if a["option"] not in model["followed"]
+    ]
+
+
+def _saving_alone(advised: Json) -> str:
+    saves = advised["saves_us"]
+    return f"{saves['mid'] / 1e3:.2f} ms; " if saves else "no time predicted; "
+
+
+def _why_not(advised: Json) -> str:
+    """Why the run did not apply it; one reason, the first that holds."""
+    if advised["instead_of"]:
+        return f"in the place of: {advised['instead_of']}"
+    if advised["option"] in NUMERICS:
+        return "changes numerics: counted with nothing"
+    return "unproven" if advised["title"].startswith("Unproven") else "of a region, not of the whole step"
+
+
+def applied_apart(rows: Sequence[Json]) -> Iterator[str]:
+    """Options that stand in another's place or change numerics, applied all the same."""
+    if not rows:
+        return
+    yield (
+        "Options that were advised and are not followed with the others, applied all the same: alone, and with the "
+        "others (`applied.py --alternatives`). Predicted in the run, before they were applied.\n"
+    )
+    cells = []
+    for r in rows:
+        after = r["predicted_us"]
+        cells.append([
+            r["model"], str(r["date"]), ", ".join(r["applied"]), f"{r['eager_us'] / 1e3:.2f}",
+            f"{after['mid'] / 1e3:.2f} ({after['low'] / 1e3:.2f} to {after['high'] / 1e3:.2f})",
+            f"{r['found_us'] / 1e3:.2f}", f"{off_by(r) or 0.0:+.0%}",
+        ])  # fmt: skip
+    yield from table(["model", "run", "applied", "eager, ms", "predicted, ms", "found, ms", "off by"], cells)
+    yield f"- {_within(rows)}\n"
 
 
 def _within(models: Sequence[Json]) -> str:
