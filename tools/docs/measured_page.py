@@ -156,7 +156,7 @@ def applied(record: Json) -> Iterator[str]:
         ran = _within([m for m in record["models"] if m.get("date") == day])
         yield f"- of the new, those of the run of {day}: {ran}"
     yield ""
-    yield from applied_apart(record.get("apart", ()))
+    yield from applied_separately(record.get("separate", ()))
     yield from from_programs(load("applied-predicted"), record["models"])
     yield from profiled(record)
 
@@ -198,7 +198,7 @@ def _why_not(advised: Json) -> str:
     return "unproven" if advised["title"].startswith("Unproven") else "of a region, not of the whole step"
 
 
-def applied_apart(rows: Sequence[Json]) -> Iterator[str]:
+def applied_separately(rows: Sequence[Json]) -> Iterator[str]:
     """Options that stand in another's place or change numerics, applied all the same."""
     if not rows:
         return

@@ -3,7 +3,7 @@
 `python -m tools.records.applied_record FILE [--date "2026-11-27, third run"]` takes the run's applied.json. A model
 that the record has with the same prediction gets the first of what it was advised, as it was listed; one that the
 record lacks becomes a row; one that it has with another prediction keeps its row. What was applied beside what is
-followed together (`--alternatives`) becomes a row of `apart` of its own.
+followed together (`--alternatives`) becomes a row of `separate` of its own.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def row_of(answer: Json, date: str) -> Json:
     }  # fmt: skip
 
 
-def apart_of(answer: Json, date: str) -> list[Json]:
+def separate_rows(answer: Json, date: str) -> list[Json]:
     """Rows for options that were applied without what is followed together, or with it: predicted and found, in µs."""
     rows = []
     for other in answer.get("alternatives", ()):
-        found = answer["found"].get(other["what"], {}).get("wall_us")
-        if found is not None:
+        time_us = answer["found"].get(other["what"], {}).get("wall_us")
+        if time_us is not None:
             rows.append({
                 "model": answer["model"], "date": date, "applied": other["what"].split("+"),
                 "titles": other["titles"], "eager_us": answer["eager"]["wall_us"],
-                "predicted_us": other["predicted_us"], "found_us": found,
+                "predicted_us": other["predicted_us"], "found_us": time_us,
             })  # fmt: skip
     return rows
 
@@ -79,12 +79,12 @@ def merge(record: Json, run: Json, date: str) -> list[str]:
         elif "wall_us" in answer["found"].get("+".join(answer["followed"]), {}):
             record["models"].append(row_of(answer, date))
             said.append(f"{name}: a new row")
-        others = apart_of(answer, date)
-        done = {(r["model"], r["date"], tuple(r["applied"])) for r in record.get("apart", ())}
+        others = separate_rows(answer, date)
+        done = {(r["model"], r["date"], tuple(r["applied"])) for r in record.get("separate", ())}
         new = [r for r in others if (r["model"], r["date"], tuple(r["applied"])) not in done]
         if new:
-            record.setdefault("apart", []).extend(new)
-            said.append(f"{name}: {len(new)} applied apart")
+            record.setdefault("separate", []).extend(new)
+            said.append(f"{name}: {len(new)} applied separately")
     return said
 
 

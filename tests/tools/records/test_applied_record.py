@@ -1,11 +1,11 @@
-"""A run's pieces of advice go into the record as they were listed, and what was applied apart gets rows of its own."""
+"""A run's pieces of advice go into the record as they were listed, and what was applied separately gets rows of its own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tools.docs.measured_page import applied_apart, not_applied
-from tools.records.applied_record import apart_of, first_advised, merge
+from tools.docs.measured_page import applied_separately, not_applied
+from tools.records.applied_record import separate_rows, first_advised, merge
 
 Json = dict[str, Any]
 
@@ -61,17 +61,17 @@ def test_a_row_that_was_predicted_in_another_run_is_kept_and_the_same_one_gets_i
     assert kept["listed"] == first_advised(answer()) and kept["found_us"] == 1.0
 
 
-def test_what_was_applied_apart_is_a_row_once_and_what_was_not_timed_is_none() -> None:
+def test_what_was_applied_separately_is_a_row_once_and_what_was_not_timed_is_none() -> None:
     record: Json = {"models": []}
     for _ in range(2):
         merge(record, {"models": [answer()]}, "2026-11-27")
-    assert record["apart"] == apart_of(answer(), "2026-11-27")
-    assert [(r["applied"], r["found_us"], r["predicted_us"]["mid"]) for r in record["apart"]] == [
+    assert record["separate"] == separate_rows(answer(), "2026-11-27")
+    assert [(r["applied"], r["found_us"], r["predicted_us"]["mid"]) for r in record["separate"]] == [
         (["bf16"], 4_000.0, 5_000.0)
     ]
-    page = "\n".join(applied_apart(record["apart"]))
+    page = "\n".join(applied_separately(record["separate"]))
     assert "| vgg training | 2026-11-27 | bf16 | 10.00 | 5.00 (5.00 to 5.00) | 4.00 | +25% |" in page
-    assert "0 of 1 within 15%" in page and list(applied_apart([])) == []
+    assert "0 of 1 within 15%" in page and list(applied_separately([])) == []
 
 
 def test_a_model_that_was_not_advised_is_left_out_with_the_reason() -> None:
