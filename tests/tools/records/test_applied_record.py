@@ -1,11 +1,11 @@
-"""A run's pieces of advice go into the record as they were listed, and what was applied separately gets rows of its own."""
+"""A run's pieces of advice go into the record as listed, and what was applied separately gets rows of its own."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tools.docs.measured_page import applied_separately, not_applied
-from tools.records.applied_record import separate_rows, first_advised, merge
+from tools.records.applied_record import first_advised, merge, separate_rows
 
 Json = dict[str, Any]
 
