@@ -16,12 +16,14 @@ import pytest
 
 from app.advice.evidence import TOOLS
 from app.archive import record_store
-from tests.app.trace_report.findings import OPEN, OTHERWISE, ROWS, STEP, Open, Otherwise, Want
+from tests.app.trace_report.findings import LATER, OPEN, OTHERWISE, ROWS, STEP, Later, Open, Otherwise, Want
 from tests.app.trace_report.reports import reported
 from tests.profiler.region.mining.test_findings import GLOBS, NAMES, rows
 
 Json = dict[str, Any]
 
+ADVISED = ("tool", "mode", "headline", "action", "call", "notes")
+"""Of the advice what is told to be done."""
 LEAST_SAVED = 0.01
 """Of a step: less is not worth a change."""
 
@@ -56,8 +58,9 @@ def still_open(name: str, want: Want) -> Open | None:
 
 
 def as_written(region: Json, want: Want) -> bool:
+    """By what is advised: its alternatives, and what would change it, are not."""
     advice = region["advice"]
-    said = json.dumps({k: v for k, v in advice.items() if k != "criteria"}, ensure_ascii=False)
+    said = json.dumps({k: advice[k] for k in ADVISED}, ensure_ascii=False)
     right = advice["tool"] in want.tools and re.search(want.says, said) is not None
     return right and re.search(want.calls, advice["call"]) is not None
 
@@ -113,6 +116,90 @@ def _measured(region: Json, record_id: str) -> None:
         assert region["share_of_step"] * (1 - kept) < LEAST_SAVED
     else:
         assert TOOLS[best["tool"]] == region["advice"]["tool"]
+
+
+def first_action(name: str, region: Json) -> Json | None:
+    """Of the trace's list the first action that is about the region and stands in no other's place."""
+    listed = reported(f"{name}.json.gz")["actions"]
+    return next((a for a in listed if region["key"] in a["regions"] and not a["instead_of"]), None)
+
+
+def is_first(action: Json | None, region: Json, want: Want) -> bool:
+    """Whether it is the cell's. What is to be left as it is, or is not worth it alone, is in no action but the whole
+    step's; what is to be done is in one, where a time is predicted of it."""
+    if region["advice"]["tool"] == "skip" or "skip" in want.tools:
+        return action is None or action["scope"] == "step" or action["tool"] in want.tools
+    return action is not None and action["tool"] in want.tools
+
+
+def later(name: str, region: Json) -> Later | None:
+    return next((o for o in LATER if fnmatch(name, o.trace) and re.fullmatch(o.title, region["name"])), None)
+
+
+@pytest.mark.parametrize(("name", "want"), list(cases()))
+def test_the_first_action_about_a_region_is_the_tables_or_one_that_saves_more_of_the_step(
+    name: str, want: Want
+) -> None:
+    listed = reported(f"{name}.json.gz")["actions"]
+    for region in named(name, want):
+        action = first_action(name, region)
+        if is_first(action, region, want):
+            continue
+        known = later(name, region)
+        assert known is not None and action is not None, (region["name"], action and action["title"])
+        assert (action["id"], listed[0]["id"]) == (known.first, known.first)
+        own = [a for a in listed if a["region"] == region["key"] and a["saves_us"]]
+        assert all(a["saves_us"]["mid"] < action["saves_us"]["mid"] for a in own)
+
+
+@pytest.mark.parametrize("known", LATER, ids=lambda o: f"{o.trace}-{o.title}")
+def test_no_region_is_left_among_the_later_whose_own_action_is_first(known: Later) -> None:
+    assert any(
+        not is_first(first_action(name, region), region, want)
+        for key, wants in ROWS.items()
+        for want in wants
+        for name in meant(key, want)
+        if fnmatch(name, known.trace)
+        for region in named(name, want)
+        if re.fullmatch(known.title, region["name"])
+    )
+
+
+FIRST = {
+    "handrolled_blocks_*eager*": "flex_attention for attention by hand",
+    "handrolled_blocks_*_cudagraph": "Record the step without its CUDA graph",
+    "handrolled_blocks_noshapes": "Record again with shapes",
+    "handrolled_blocks_*_compiled": "flex_attention for attention by hand",
+    "llama_prefill_*_compiled": "SDPA attention at .* times its floor",
+    "llama_prefill_*eager*": "Compile the whole model",
+    "llama_train_*": "Compile the whole model",
+    "llama_eager_*": "replay it as CUDA graphs",
+    "llama_decode_*": "replay it as CUDA graphs",
+    "gpt2_train_*": "Compile the whole model",
+    "bert_train_varlen_*": "Keep cuDNN from planning attention for every new length",
+    "mixtral_*": "replay it as CUDA graphs",
+    "*t5_*": "replay it as CUDA graphs",
+    "timm_convnext_*": "replay it as CUDA graphs",
+    "timm_resnet50_*": "replay it as CUDA graphs",
+    "timm_vit_*": "Compile the whole model",
+    "pyg_*": "Compile the whole model",
+}
+"""Traces of the table -> what the first of all their actions says."""
+
+
+@pytest.mark.parametrize("traces", FIRST)
+def test_the_first_of_all_actions_is_this(traces: str) -> None:
+    names = [n for n in NAMES if fnmatch(n, traces)]
+    assert names
+    for name in names:
+        assert re.search(FIRST[traces], reported(f"{name}.json.gz")["actions"][0]["title"]), name
+
+
+def test_every_trace_of_the_table_has_its_first_action() -> None:
+    in_table = {
+        n for row in rows() for g in GLOBS.get(key_of(row)[0], (key_of(row)[0],)) for n in NAMES if fnmatch(n, g)
+    }
+    assert {n for n in in_table if not any(fnmatch(n, traces) for traces in FIRST)} == set()
 
 
 @pytest.mark.parametrize("known", OTHERWISE, ids=lambda o: f"{o.trace}-{o.title}")
