@@ -39,6 +39,14 @@ most of the step. What is expected was written down from the trace alone, before
 {date}, who had the events and no other figure. Then each piece was judged against it. Nothing was measured by
 following the advice; what was is in [traces](traces.md) and [measured on an H100](measured-h100.md).
 
+The table of `tests/data/traces/FINDINGS.md` names regions with their tool. Of these regions some have an action for the
+whole step in front of the table's tool, by what each is predicted to save: CUDA graphs before attention by hand of the
+llama with eager attention, before attention by hand of both T5, before routing, masked fill and expert combine of
+Mixtral and before the depthwise convolution of ConvNeXt, whose steps wait for launches; torch.compile of the whole
+model before gather, multiply and scatter-add and before segment softmax by hand of the graph networks. Every other
+region of the table has the table's tool first, or a record that measured another
+(`tests/app/trace_report/findings.py`).
+
 {counts}
 """
 

@@ -18,6 +18,7 @@ from app.advice.evidence import TOOLS
 from app.archive import record_store
 from tests.app.trace_report.findings import LATER, OPEN, OTHERWISE, ROWS, STEP, Later, Open, Otherwise, Want
 from tests.app.trace_report.reports import reported
+from tests.conftest import DATA
 from tests.profiler.region.mining.test_findings import GLOBS, NAMES, rows
 
 Json = dict[str, Any]
@@ -163,6 +164,11 @@ def test_no_region_is_left_among_the_later_whose_own_action_is_first(known: Late
         for region in named(name, want)
         if re.fullmatch(known.title, region["name"])
     )
+
+
+def test_the_page_lists_every_region_whose_own_action_is_not_first() -> None:
+    page = " ".join((DATA.parent.parent / "docs" / "advice-review.md").read_text(encoding="utf-8").split())
+    assert [known.title for known in LATER if known.title not in page] == []
 
 
 FIRST = {
