@@ -492,12 +492,6 @@ OPERATIONS = (
     ),
     Operation(
         name="embedding_bag_backward", run=embedding_bag_backward, reference=reference_backward,
-        loses={
-            "f32 rows=1048576 columns=64 indices=2097152 bags=65536 mode=sum weights=True":
-                "torch.compile takes 537 us, this 727: in f32 it adds each index's row into the table by atomics, in "
-                "an order that is another one every time; here 2 million indices are sorted first, so that the result "
-                "is the same every time. The sums and the products of the weights alone take 480.",
-        },
         inputs=backward_inputs, cost=_backward_cost, forms=FORMS,
         beyond=BEYOND, deciding=backward_deciding,
         checks=(
