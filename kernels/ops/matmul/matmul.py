@@ -267,8 +267,8 @@ OPERATIONS = (
         name="matmul", run=matmul, reference=reference, inputs=inputs, cost=cost,
         loses={
             "f32 m=4096 k=4096 n=4096":
-                "cuBLAS takes 2.68 ms, this 3.01: exact f32 products without tensor cores. Tried: 4 tiles (3.07 to "
-                "4.65 ms).",
+                "FlagGems takes 2.12 ms, this 2.73: it multiplies on tensor cores, each f32 as a sum of TF32 numbers "
+                "(tf32x3), which this does where asked for that precision. Exact, cuBLAS takes 2.68 ms.",
         },
         beyond=case("bf16", m=65_600, k=64, n=32768),
         checks=(

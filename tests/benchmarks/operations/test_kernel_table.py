@@ -79,11 +79,8 @@ def test_memory_bound_rows_are_no_slower_than_the_fastest_beside_them(has_peer: 
     assert mean <= 1.0
 
 
-FIRST_SET_OVER = {
-    ("matmul", "f32 m=4096 k=4096 n=4096"),
-    ("rms_norm", "bf16 rows=4096 columns=65536"),
-    ("softmax", "bf16 rows=4096 columns=65536"),
-}
+FIRST_SET_OVER = {("matmul", "f32 m=4096 k=4096 n=4096")}
+"""By FlagGems, which multiplies as tf32x3; 1.02 of cuBLAS, which is exact as ours is."""
 
 
 def test_of_the_first_set_no_other_row_is_slower_than_asked() -> None:
