@@ -12,7 +12,7 @@ import numpy as np
 
 LONGEST_DRAIN = 1.5  # back-to-back calls run warmer than cold ones, and slower under a power cap
 DRAIN_SLACK_US = 20.0
-CLOCKS_APART = 1.5
+CLOCKS_DIFFER = 1.5
 CLOCK_SLACK_US = 10_000.0  # until the parent, on a busy host, reads what the child said
 LEAST_REPEAT_SHARE = 0.4
 REPEAT_SLACK_US = 10.0  # what a call takes longer on cold caches
@@ -62,7 +62,7 @@ def _other_clock(clocks: Clocks) -> str:
     if not pairs:
         return ""
     seen, claimed = (float(np.median(values)) for values in zip(*pairs, strict=True))
-    if seen <= CLOCKS_APART * claimed + CLOCK_SLACK_US:
+    if seen <= CLOCKS_DIFFER * claimed + CLOCK_SLACK_US:
         return ""
     return f"its clock counted {claimed:.4g} µs, where {seen:.4g} µs passed outside of its process"
 
