@@ -1,29 +1,34 @@
 """Known regions rewritten by algebra that keeps the value, and whether they are recognised still.
 
-    python -m tools.fuzz.rewrites [--variants 500] [--seed 0]
+    python -m tools.fuzz.rewrites [--variants 500] [--seed 0] [--out FILE]
 
 Each variant is a region of one of the families, rewritten several times in places and by rules that a seed draws. Its
 value is held to the region's in float64 first. Then a match of the family's kind must cover it, and every match that
 is found anywhere in it, by what its roles say, must give what the graph computes. Mutants change the value: none may
-be matched as what it is not. Prints what failed; exits 1 where anything did.
+be matched as what it is not. Prints what failed, writes the counts where asked to; exits 1 where anything did.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import datetime
+import json
 import random
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph, lower
 from profiler.region.graph.patterns import match
+from profiler.region.graph.scores import functions as score_functions
 from profiler.region.language.text import parse
 from tools.fuzz.float64 import agrees, outputs, values_of
 
@@ -123,6 +128,9 @@ FAMILIES: Mapping[str, Family] = {
         ("k.repeat_interleave(2, dim=1)", "k.flip(1).repeat_interleave(2, dim=1)"),
     )),
 }  # fmt: skip
+
+DRAWS = 10
+"""For each variant asked for, at most."""
 
 Rule = Callable[[ast.expr], Iterator[str]]
 
@@ -370,10 +378,11 @@ def seen(graph: Graph, seed: int = 0) -> Seen:
     """Matches of a graph, each held to the graph's own values in float64."""
     working = {o.name for o in graph.operations if o.kind not in (op_kinds.VIEW, op_kinds.CONSTANT)}
     values = values_of(graph, seed)
+    made = {m.output: m.operations for m in score_functions.matches(graph)}
     covering: set[str] = set()
     wrong: list[str] = []
     for item in match(graph):
-        if working <= item.operations:
+        if working <= item.operations | made.get(item.output, frozenset()):  # what makes its mask is its own
             covering.add(item.kind)
         if not agrees(item, values):
             wrong.append(f"{item.kind} {dict(item.roles)}")
@@ -397,13 +406,23 @@ def failure(name: str, text: str) -> str:
     return "" if family.kind in result.covering else "not matched"
 
 
-def variants(count: int, seed: int) -> Iterator[tuple[str, str]]:
-    """(family, text), families in turn."""
+def variants(count: int, seed: int, families: Mapping[str, Family] = FAMILIES) -> Iterator[tuple[str, str]]:
+    """So many distinct (family, text), families in turn; one that has few rewrites gives fewer. ValueError where all
+    together have too few.
+    """
     chance = random.Random(seed)
-    names = list(FAMILIES)
-    for i in range(count):
+    names = list(families)
+    drawn: set[tuple[str, str]] = set()
+    for i in range(DRAWS * (count + len(names))):
+        if len(drawn) == count:
+            return
         name = names[i % len(names)]
-        yield name, rewritten(FAMILIES[name].text, chance, chance.randint(1, 6))
+        item = name, rewritten(families[name].text, chance, chance.randint(1, 6))
+        if item not in drawn:
+            drawn.add(item)
+            yield item
+    if len(drawn) < count:
+        raise ValueError(f"{count} distinct variants were asked for, {len(drawn)} were found")
 
 
 def mutants() -> Iterator[tuple[str, str]]:
@@ -427,17 +446,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variants", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="where to write the counts as JSON")
     options = parser.parse_args()
     failed: Counter[str] = Counter()
-    distinct = set(variants(options.variants, options.seed))
-    for checked, texts in ((failure, sorted(distinct)), (mutant_failure, list(mutants()))):
+    drawn, changed = list(variants(options.variants, options.seed)), list(mutants())
+    for checked, texts in ((failure, sorted(drawn)), (mutant_failure, changed)):
         for name, text in texts:
             reason = checked(name, text)
             if reason:
                 failed[checked.__name__] += 1
-                print(f"--- {name}: {reason}\n{text}")
-    print(f"{len(distinct)} variants, {failed['failure']} failed; "
-          f"{len(list(mutants()))} mutants, {failed['mutant_failure']} failed")  # fmt: skip
+                print(f"--- {name}: {reason}\n{text}", flush=True)
+    families = Counter(name for name, _ in drawn)
+    record: dict[str, Any] = {
+        "date": f"{datetime.date.today()}",
+        "torch": torch.__version__,
+        "seed": options.seed,
+        "variants": len(set(drawn)),
+        "variants_failed": failed[failure.__name__],
+        "mutants": len(changed),
+        "mutants_failed": failed[mutant_failure.__name__],
+        "variants_by_family": dict(families),
+    }
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"{record['variants']} variants, {record['variants_failed']} failed; "
+          f"{record['mutants']} mutants, {record['mutants_failed']} failed")  # fmt: skip
     return 1 if failed else 0
 
 
