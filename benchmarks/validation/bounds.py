@@ -122,19 +122,25 @@ def table(
     for number, (region, text) in enumerate(REGIONS.items()):
         if only not in region or (alone and only != region) or number % part[1] != part[0]:
             continue
-        rights: Mapping[str, Build] = dict(RIGHT.get(region, {}))
-        if device != "cpu" and region.startswith("attention") and "hand" not in region and "capped" not in region:
-            rights = {**rights, **ON_A_GPU}
-        if device != "cpu":
-            rights = {**rights, **LIBRARIES.get(region, {})}
-        if with_compile and region in COMPILED:
-            rights = {**rights, "torch.compile": compiled}
-        if not rights and region not in WRONG:
+        own = implementations(region, device, with_compile)
+        if not own:
             continue
         eager = checked(text, None, device)
-        for right, builds in ((True, rights), (False, WRONG.get(region, {}))):
-            for name, build in builds.items():
-                yield row(region, name, build, right, eager, device)
+        for name, right, build in own:
+            yield row(region, name, build, right, eager, device)
+
+
+def implementations(region: str, device: str, with_compile: bool) -> list[tuple[str, bool, Build]]:
+    """(name, whether it is right, it) of a region, the right ones first."""
+    rights: Mapping[str, Build] = dict(RIGHT.get(region, {}))
+    if device != "cpu" and region.startswith("attention") and "hand" not in region and "capped" not in region:
+        rights = {**rights, **ON_A_GPU}
+    if device != "cpu":
+        rights = {**rights, **LIBRARIES.get(region, {})}
+    if with_compile and region in COMPILED:
+        rights = {**rights, "torch.compile": compiled}
+    builds = ((True, rights), (False, WRONG.get(region, {})))
+    return [(name, right, build) for right, named in builds for name, build in named.items()]
 
 
 def share(text: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tools.docs.error_bounds import bounds
 from tools.docs.generated_programs import new_operations
 from tools.docs.measured_page import RECORDS, ROOT
 from tools.docs.tables import table
@@ -43,21 +44,6 @@ def page() -> str:
         *training(load("training")), *applied(load("applied")),
     ]  # fmt: skip
     return "\n".join(parts).rstrip() + "\n"
-
-
-def bounds(record: Json) -> Iterator[str]:
-    """The bound on errors."""
-    yield "## What the bound on errors accepts\n"
-    rows = [r for r in record["rows"] if r["verdict"] != "not here"]
-    right, wrong = [r for r in rows if r["right"]], [r for r in rows if not r["right"]]
-    accepted, refused = (sum(r["verdict"] == "correct" for r in part) for part in (right, wrong))
-    note, chains = record["note"], record["chains"]
-    drawn = len(chains["first"]) * chains["each"]
-    yield (
-        f"`benchmarks/validation/bounds.py --compile`: {accepted} of {len(right)} right implementations accepted, "
-        f"{len(wrong) - refused} of {len(wrong)} wrong ones refused; {note}. `bounds_chains.py`: {drawn:,} drawn "
-        f"programs, each in two right ways, {chains['refused']} of {chains['computations']:,} computations refused.\n"
-    )
 
 
 def own_kernels(record: Json) -> Iterator[str]:

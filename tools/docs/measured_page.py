@@ -11,6 +11,7 @@ from typing import Any, cast
 from app.objects.trace import TraceBody
 from app.trace_report import profiler_cost
 from app.trace_report.step_model import ENDS, End, step_of
+from tools.docs.error_bounds import bounds
 from tools.docs.generated_programs import new_operations
 from tools.docs.tables import table
 from tools.records.launched_record import lines as launched
@@ -36,9 +37,9 @@ ASKED_S = {("RMSNorm by hand, 3 shapes", 0): 20, ("RMSNorm by hand, 3 shapes", 1
            ("GEMM, bias, GELU, mask", 0): 60, ("GEMM, bias, GELU, mask", 1): 10}  # fmt: skip
 
 
-def load(name: str) -> Any:
+def load(name: str, card: str = "h200") -> Any:
     """A record by its name."""
-    return json.loads((RECORDS / f"{name}-h200.json").read_text())
+    return json.loads((RECORDS / f"{name}-{card}.json").read_text())
 
 
 def page() -> str:
@@ -47,7 +48,8 @@ def page() -> str:
              *applied(load("applied")), *with_modules(load("program")), *landscapes(load("landscapes")),
              *chains(load("chains")),
              *kits(load("kits")), *launched(load("launched")), *row_lines(load("rows")),
-             *new_operations(load("new-operations"), {})]  # fmt: skip
+             *new_operations(load("new-operations"), {}, load("new-operations", "h100")),
+             *bounds(load("bounds"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 

@@ -3,8 +3,8 @@
 new-operations-*.json.
 
 FOLDER: with validations.json, block/block.json, programs.json of one run, rows-new.json and rows-old.json of two
-states of the generator, or new-operations.json of one. Of a region that several folders have, the validation with more
-timed candidates is kept.
+states of the generator, or new-operations*.json of one, in shares. Of a region that several folders have, the
+validation with more timed candidates is kept.
 """
 
 from __future__ import annotations
@@ -115,11 +115,18 @@ def written(folders: Sequence[Path], date: str) -> Iterator[tuple[str, Json]]:
     for folder in folders:
         if compared := rows(folder):
             yield f"rows-{short_name(compared['device'])}", {"date": date, **compared}
-        if body := read(folder / "new-operations.json"):
-            yield f"new-operations-{short_name(body['gpu'])}", {
-                "device": body["gpu"], "date": date, "software": {key: body[key] for key in ("torch", "triton")},
-                "programs": [trimmed(p) for p in body["programs"]],
-            }  # fmt: skip
+    drawn = [body for folder in folders for file in sorted(folder.glob("new-operations*.json")) if (body := read(file))]
+    for device in dict.fromkeys(body["gpu"] for body in drawn):
+        yield f"new-operations-{short_name(device)}", new_operations([b for b in drawn if b["gpu"] == device], date)
+
+
+def new_operations(shares: Sequence[Json], date: str) -> Json:
+    """One run's programs, which several GPUs of one host may have shared. ValueError where the software differs."""
+    software, *others = [{key: body[key] for key in ("torch", "triton")} for body in shares]
+    if any(other != software for other in others):
+        raise ValueError(f"shares of one run were written under different software: {software}, {others}")
+    programs = [trimmed(p) for body in shares for p in body["programs"]]
+    return {"device": shares[0]["gpu"], "runs": [{"date": date, "software": software, "programs": programs}]}
 
 
 def main(arguments: Sequence[str]) -> int:
