@@ -1,4 +1,4 @@
-"""A page's part on what the bound on errors accepts, from a record of `tools.records.bounds_record`."""
+"""A page's part on what the bound on errors accepts, from a record of `benchmarks.validation.bounds_record`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What runs of `benchmarks/validation/bounds.py` and `bounds_chains.py` wrote, in shares, as one record of a device.
 
-`python -m tools.records.bounds_record FOLDER... --date 2026-11-27` joins every bounds-*.json and chains-*.json below
-the folders into tests/records/bounds-DEVICE.json. A row or a chain counts once. What the table has and no share ran,
-for want of time, is kept by name.
+`python -m benchmarks.validation.bounds_record FOLDER... --date 2026-11-27` joins every bounds-*.json and chains-*.json
+below the folders into tests/records/bounds-DEVICE.json. A row or a chain counts once. What the table has and no share
+ran, for want of time, is kept by name.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from benchmarks.validation.bounds import implementations
-from tools.records.bounds_record import joined, ranges
+from benchmarks.validation.bounds_record import joined, ranges
 
 ABOUT = {"device": "NVIDIA H200", "software": {"torch": "2.11.0"}}
 REGION = "softmax bf16"
