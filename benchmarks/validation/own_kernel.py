@@ -44,6 +44,14 @@ HANG_S = 15.0
 """From when on the hanging kernel counts as hung."""
 LEFT_S = 10.0
 """For a command to end after its budget."""
+COMMAND = (sys.executable, "-m", "app.cli")
+"""`tritonworthy`, from a checkout in which nothing is installed."""
+
+
+def environment() -> dict[str, str]:
+    """Of a command that runs elsewhere: the checkout is found first."""
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *others])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +73,11 @@ class Command:
     def __init__(self, folder: Path, function: str, region: str, expected: int, limit_s: float, *more: str) -> None:
         text = folder / f"{region}.txt"
         text.write_text(REGIONS[region], encoding="utf-8")
-        command = [
-            sys.executable,
-            "-m",
-            "tritonworthy",
-            "validate",
-            str(text),
-            "--kernel",
-            f"{KERNELS.name}:{function}",
-        ]
+        command = [*COMMAND, "validate", str(text), "--kernel", f"{KERNELS.name}:{function}"]
         command += ["--budget", f"{limit_s - LEFT_S:.0f}", "--json", *more]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         self.named, self.limit_s, self.started = (function, region, expected), limit_s, time.monotonic()
         self.process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def result(self) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,8 @@ pytest.importorskip("triton")
 
 from app import cli
 from app.cli.validate import KERNEL_STATUS
-from benchmarks.validation.own_kernel import CHEATS, HUNG, KERNELS, REGIONS, TIMED, UNTIMED, WRONG
+from benchmarks.validation.own_kernel import CHEATS, HUNG, KERNELS, REGIONS, TIMED, UNTIMED, WRONG, Command, environment
+from tests.conftest import ROOT
 
 EXPECTED = {name: ("rms norm", told) for name, told in UNTIMED.items()} | {
     name: (region, KERNEL_STATUS["unmeasured"]) for name, (region, _) in TIMED.items()
@@ -37,3 +39,18 @@ def test_without_a_gpu_faults_are_told_and_right_ones_are_not_timed(
 def test_every_verdict_that_a_gpu_gives_is_among_them() -> None:
     statuses = {told for _, told in TIMED.values()} | set(UNTIMED.values())
     assert statuses == {status for verdict, status in KERNEL_STATUS.items() if verdict != "unmeasured"}
+
+
+def test_its_command_needs_an_installation_or_the_checkouts_folder(tmp_path: Path) -> None:
+    """From a folder elsewhere, as it is on a GPU's machine where nothing but torch is installed."""
+    shutil.copy(KERNELS, tmp_path)
+    run = Command(tmp_path, "too_large", "rms norm", WRONG, 90.0, "--candidates", "eager", "--device", "cpu").result()
+    assert (run.exit_status, run.verdict.partition(":")[0]) == (WRONG, "wrong"), run.verdict
+
+
+def test_the_checkout_is_found_by_a_relative_path_or_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"elsewhere{os.pathsep}")
+    first, *others = environment()["PYTHONPATH"].split(os.pathsep)
+    assert Path(first) == ROOT
+    assert Path(first).is_absolute()
+    assert others == ["elsewhere"]
