@@ -111,8 +111,9 @@ def refuse(option: Option, reason: str) -> Option:
     note = f"{old.note}; {reason}" if old.note else reason
     made = Alternative(old.tool, old.candidate, old.time_us, old.effort_lines, note, False, old.call, old.mode, reason)
     return Option(
-        made, option.bytes_written, option.installed, option.runs, option.part, option.host_us, option.other_us
-    )
+        made, option.bytes_written, option.installed, option.runs, option.part, option.host_us, option.other_us,
+        option.recorded,
+    )  # fmt: skip
 
 
 TUNED_BY_HAND = frozenset({"attention", "gemm", "grouped_gemm", "convolution"})

@@ -11,6 +11,10 @@ LIBRARIES = {"Liger": "of Liger", "quack": "of quack", "FlexAttention compiled":
 """Implementations of `benchmarks/validation/bounds_libraries.py` and what a sentence calls them."""
 
 
+MISSING = "ModuleNotFoundError"
+"""In what a row says whose library is not installed."""
+
+
 def bounds(record: Json) -> Iterator[str]:
     """What was accepted and refused, what was not there or not run, and the drawn programs."""
     yield "## What the bound on errors accepts\n"
@@ -26,9 +30,11 @@ def bounds(record: Json) -> Iterator[str]:
         f"`bounds_chains.py`: {drawn(record):,} drawn programs, each in two right ways, {len(chains['refusals'])} of "
         f"{chains['computations']:,} computations refused.\n"
     )
-    absent = [f"{r['implementation']} on {r['region']}" for r in record["rows"] if r["verdict"] == "not here"]
-    if absent:
-        yield f"- Not there, or not for such a region: {', '.join(absent)}.\n"
+    absent = [r for r in record["rows"] if r["verdict"] == "not here"]
+    for told, which in (("Not installed", True), ("Not for such a region, or not on this GPU", False)):
+        names = [f"{r['implementation']} on {r['region']}" for r in absent if (MISSING in r["message"]) is which]
+        if names:
+            yield f"- {told}: {', '.join(names)}.\n"
     missing: dict[str, list[str]] = {}
     for region, name in record.get("not_run", ()):
         missing.setdefault(region, []).append(name)

@@ -361,6 +361,11 @@ def about(device: str) -> dict[str, str]:
     return {"gpu": gpu, "torch": torch.__version__, "triton": triton.__version__}
 
 
+def texts_of(body: dict[str, Any]) -> set[str]:
+    """Of what a run wrote, or of a record of several."""
+    return {p["text"] for run in body.get("runs", [body]) for p in run["programs"]}
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -379,7 +384,7 @@ def main(arguments: Sequence[str]) -> int:
         asked.out.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     size = "small" if asked.device == "cpu" else "large"
-    known = {p["text"] for file in asked.without for p in json.loads(file.read_text(encoding="utf-8"))["programs"]}
+    known = {text for file in asked.without for text in texts_of(json.loads(file.read_text(encoding="utf-8")))}
     programs = drawn(asked.family, asked.first, asked.count, size, known)
     if asked.only:
         programs = [(family, int(seed)) for family, _, seed in (p.partition(":") for p in asked.only)]

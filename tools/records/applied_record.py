@@ -79,6 +79,8 @@ def merge(record: Json, run: Json, date: str) -> list[str]:
         elif "wall_us" in answer["found"].get("+".join(answer["followed"]), {}):
             record["models"].append(row_of(answer, date))
             said.append(f"{name}: a new row")
+        else:
+            said.append(f"{name}: left out, what is followed together was not timed")
         others = separate_rows(answer, date)
         done = {(r["model"], r["date"], tuple(r["applied"])) for r in record.get("separate", ())}
         new = [r for r in others if (r["model"], r["date"], tuple(r["applied"])) not in done]

@@ -120,6 +120,17 @@ def written(folders: Sequence[Path], date: str) -> Iterator[tuple[str, Json]]:
         yield f"new-operations-{short_name(device)}", new_operations([b for b in drawn if b["gpu"] == device], date)
 
 
+def with_run(record: Json, run: Json) -> Json:
+    """A record's earlier runs, but for programs that are run again, and this one."""
+    again = {p["text"] for one in run["runs"] for p in one["programs"]}
+    kept = [
+        one | {"programs": programs}
+        for one in record.get("runs", ())
+        if (programs := [p for p in one["programs"] if p["text"] not in again])
+    ]
+    return run | {"runs": [*kept, *run["runs"]]}
+
+
 def new_operations(shares: Sequence[Json], date: str) -> Json:
     """One run's programs, which several GPUs of one host may have shared. ValueError where the software differs."""
     software, *others = [{key: body[key] for key in ("torch", "triton")} for body in shares]
@@ -136,7 +147,9 @@ def main(arguments: Sequence[str]) -> int:
     reader.add_argument("--date", required=True, help="of the measurement, such as 2026-11-26")
     asked = reader.parse_args(arguments)
     for name, record in written(asked.folders, asked.date):
-        (RECORDS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        path = RECORDS / f"{name}.json"
+        record = with_run(read(path), record) if "runs" in record else record
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         print(f"tests/records/{name}.json")
     return 0
 

@@ -14,9 +14,9 @@ What is computed, and the log-sum-exp, are those of `flash_attention`, for 16-bi
 Which calls get it, and in which order tiles are taken, `hopper_variants` says. A thread of some variants has a few
 bytes too many for its registers: they spill, outside of the loop over keys.
 
-On an H200 (Triton 3.6, pairs with cuDNN in turn), causal, bf16, 32 heads of 128, 4096 long: 834 us of 4 batches where
-cuDNN takes 902 and Triton's own variants 1067, 417 of 2 where it takes 469. Of 16 batches of 16 heads of 64, 1024 long,
-without a mask: 172 us, cuDNN's 165. Tried: three groups of 64 queries to blocks of 64 keys, which read a third less of
+On an H200 (Triton 3.6, pairs with cuDNN in turn), causal, bf16, 32 heads of 128, 4096 long: 835 us of 4 batches where
+cuDNN takes 912 and Triton's own variants 1067, 422 of 2 where it takes 475. Of 16 batches of 16 heads of 64, 1024 long,
+without a mask: 170 us, cuDNN's 163. Tried: three groups of 64 queries to blocks of 64 keys, which read a third less of
 keys and values (905, 460 and 183 us); three buffers of keys and two of values (843 to 861 us).
 """
 

@@ -2,8 +2,9 @@
 
 Every program takes a list of tiles that is made here: a tile is given to whoever is free first, as a scheduler on the
 GPU would, but without one. Under a causal mask the tiles of the last queries, which have most keys, come first, a few
-heads at a time, whose keys and values stay in L2. The lists are copied to the GPU at the first call of a shape, 2 to 5
-ms of the host; where that cannot be (a CUDA graph is being captured), Triton's variants take the call.
+heads at a time, whose keys and values stay in L2. The lists are made and copied to the GPU at the first call of a
+shape, about 1 us of the host a tile; where that cannot be (a CUDA graph is being captured), Triton's variants take the
+call.
 """
 
 from __future__ import annotations
@@ -106,6 +107,10 @@ def launch(
         )  # fmt: skip
     except CompilationError as fault:
         raise PTXASError(f"{fault}"[:300]) from fault
+    except RuntimeError as fault:  # a pass of the compiler that gives up; the GPU's own faults are not for a tuner
+        if "PassManager" not in str(fault):
+            raise
+        raise PTXASError(f"{fault}"[:300]) from fault
 
 
 def layout_of(itemsize: int) -> gl.NVMMASharedLayout:
@@ -166,6 +171,13 @@ class Shape(NamedTuple):
     causal: bool
 
 
+def shape_of(q: torch.Tensor, columns: int, bn: int, causal: bool, together: int, programs: int) -> Shape:
+    """Of a call. Without a mask all tiles are alike, whatever their keys; with one whole blocks of keys count."""
+    blocks, heads = triton.cdiv(q.shape[2], TILE), q.shape[0] * q.shape[1]
+    bn, columns = (bn, triton.cdiv(columns, bn) * bn) if causal else (0, 0)
+    return Shape(q.device, blocks, heads, together, programs, bn, columns, causal)
+
+
 _tables: dict[Shape, torch.Tensor] = {}
 """Every one is kept: a captured graph reads it at each replay. 4 bytes a tile."""
 _one_at_a_time = threading.Lock()
@@ -179,10 +191,7 @@ def tiles_for(v: Variant, q: torch.Tensor, k: torch.Tensor, together: int) -> to
     """
     if torch.compiler.is_dynamo_compiling():
         return None
-    shape = Shape(
-        q.device, triton.cdiv(q.shape[2], TILE), q.shape[0] * q.shape[1], together, multiprocessors(q.device), v["BN"],
-        k.shape[2], v["CAUSAL"],
-    )  # fmt: skip
+    shape = shape_of(q, k.shape[2], v["BN"], v["CAUSAL"], together, multiprocessors(q.device))
     table = _tables.get(shape)
     if table is None and not _captures(q.device):
         with _one_at_a_time:
@@ -193,7 +202,10 @@ def tiles_for(v: Variant, q: torch.Tensor, k: torch.Tensor, together: int) -> to
 
 
 def _captures(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if device.type != "cuda":
+        return False
+    with torch.cuda.device(device):  # whose stream may be another than the current device's
+        return torch.cuda.is_current_stream_capturing()
 
 
 def _made(shape: Shape) -> torch.Tensor:

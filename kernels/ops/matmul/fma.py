@@ -230,7 +230,8 @@ def builds() -> tuple[Build, ...]:
     return tuple(made)
 
 
-_built: set[Variant] = set()
+_built: set[tuple[Variant, torch.device]] = set()
+"""What was built for a GPU, and need not be asked for again."""
 
 
 def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -241,10 +242,10 @@ def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
     (m, k), n = a.shape, b.shape[1]
     grid = (triton.cdiv(m, variant["BM"]) * triton.cdiv(n, variant["BN"]),)
     arguments = (a, b, c, m, n, k, *a.stride(), *b.stride(), c.stride(0))
-    if variant not in _built:
+    if (variant, a.device) not in _built:
         try:
             fma_product.warmup(*arguments, grid=grid, **variant.meta)
         except Exception as fault:  # Triton raises many kinds; each means that it does not take this
             raise BuildError(f"{variant}: {type(fault).__name__}: {str(fault)[:200]}") from fault
-        _built.add(variant)
+        _built.add((variant, a.device))
     fma_product[grid](*arguments, **variant.meta)

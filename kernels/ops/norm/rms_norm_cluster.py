@@ -1,10 +1,9 @@
 """RMSNorm of long rows by clusters, the residual added or not: each row is read once and held as it came.
 
 The weight is read when the row's mean square is known, and not held beside it: by fewer registers more rows are under
-way. On an H200 (2026-11-27, Triton 3.6.0, bf16, 4096 rows of 65,536): rms_norm 264 us by clusters of 4 blocks, where
-one program a row takes 272; add_rms_norm 532 by clusters of 8, 541 of 4, both with loads that leave L2 first, where one
-program takes 550. With the weight held add_rms_norm took 551. LayerNorm, which needs two exchanges, won nothing by
-clusters (289 against 290).
+way. On an H200 (2026-11-27, Triton 3.6.0, bf16, 4096 rows of 65,536): rms_norm 266 us by clusters of 4 blocks, where
+one program a row takes 272; add_rms_norm 522 by clusters of 4, where one program takes 550. With the weight held
+add_rms_norm took 551. LayerNorm, which needs two exchanges, won nothing by clusters (289 against 290).
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ def variants(columns: int, dtype: torch.dtype, halves: int, residual: bool, weig
     """Variants worth timing, none where rows are shorter or longer than what clusters are for."""
     if not cluster.holds(columns // halves):
         return []
-    return [variant_of(columns, dtype, halves, residual, weight, ctas) for ctas in ((8, 4) if residual else (4, 8))]
+    return [variant_of(columns, dtype, halves, residual, weight, ctas) for ctas in (4, 8)]
 
 
 def launch_cluster(

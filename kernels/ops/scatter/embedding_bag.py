@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -331,7 +331,7 @@ def table_space(count: int, columns: int, rows: int, form: segments.Form) -> lis
     return [replace(v, tuned=(*v.tuned, "PRODUCTS")) for v in made + table_gradient.space(count, columns, rows, form)]
 
 
-@cache
+@lru_cache(maxsize=256)  # batches differ in how many samples they have
 def split_rows(count: int, columns: int, rows: int, scaled: bool, products: bool) -> Variant:
     """What takes the rows with so many samples that they are split, which `table_gradient` leaves out."""
     given = {"GATHER": True, "SCALED": scaled, "PRODUCTS": products}

@@ -197,7 +197,8 @@ def takes(rows: Sequence[torch.Tensor], vectors: Sequence[torch.Tensor] = ()) ->
     return all(n * size % 64 == 0 for n in lengths) and all(t.data_ptr() % 16 == 0 for t in (*rows, *vectors))
 
 
-_sound: set[Variant] = set()
+_sound: set[tuple[Variant, torch.device | None]] = set()
+"""What was looked at, as it is compiled for a GPU."""
 
 
 def launch(variant: Variant, clusters: int, *arguments: Any) -> None:
@@ -207,7 +208,8 @@ def launch(variant: Variant, clusters: int, *arguments: Any) -> None:
     made is looked at before the first launch. Raises PTXASError then, and where the compiler gives up, by which a tuner
     leaves the variant out. Raises ValueError for constants that do not belong together.
     """
-    if variant not in _sound:
+    looked_at = (variant, next((a.device for a in arguments if isinstance(a, torch.Tensor)), None))
+    if looked_at not in _sound:
         if variant["CTAS"] * variant["WARPS"] != WARPS or variant["WARPS"] != variant.warps:
             raise ValueError(f"{variant}: a cluster has {WARPS} warps, as many in each block as it is launched with")
         try:
@@ -217,5 +219,5 @@ def launch(variant: Variant, clusters: int, *arguments: Any) -> None:
         sent = made.asm["ptx"].count("st.async")
         if sent != 1:
             raise PTXASError(f"{variant}: this Triton sends {sent} words a warp where 1 is meant")
-        _sound.add(variant)
+        _sound.add(looked_at)
     variant.kernel[(clusters,)](*arguments, **variant.meta)

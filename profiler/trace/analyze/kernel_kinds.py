@@ -49,9 +49,9 @@ _COMMUNICATION_KERNELS = (
 _COMMUNICATION_OPS = ("nccl:", "gloo:", "mpi:", "ucc:", "c10d::", "_c10d_functional::", "record_param_comms")
 
 _TF32 = ("tf32", "s1688", "tensorop_s")
-_OF_16_BITS = re.compile(r"bf16|fp16|f16|half", re.IGNORECASE)
-"""In names of kernels that multiply in TF32, cuBLAS's and CUTLASS's, and of those whose operands have 16 bits, which
-share some of these marks: cutlass_75_tensorop_bf16_s1688gemm_bf16."""
+_OF_FEWER_BITS = re.compile(r"bf16|fp16|f16|half|e4m3|e5m2|_[su][48]_", re.IGNORECASE)
+"""In names of kernels that multiply in TF32, cuBLAS's and CUTLASS's, and of those whose operands have 16 bits or
+fewer, which share some of these marks: cutlass_75_tensorop_bf16_s1688gemm_bf16."""
 
 READ = 600
 """Characters of a name that are read: the patterns take quadratic time on what is no name."""
@@ -167,4 +167,4 @@ def _cut(text: str, longest: int) -> str:
 def is_tf32(name: str) -> bool:
     """A kernel of that name multiplies f32 numbers rounded to TF32, on the matrix units."""
     short = name[:READ].lower()
-    return any(mark in short for mark in _TF32) and not _OF_16_BITS.search(short)
+    return any(mark in short for mark in _TF32) and not _OF_FEWER_BITS.search(short)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,21 @@ from kernels.codegen.generated import generate
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 from tools.fuzz.claims import claimed
-from tools.fuzz.new_operations import ERROR, REFUSED, RIGHT, WRONG, Outcome, drawn, fault, fault_in_steps, table
+from tools.fuzz.new_operations import (
+    ERROR,
+    REFUSED,
+    RIGHT,
+    WRONG,
+    Outcome,
+    drawn,
+    fault,
+    fault_in_steps,
+    table,
+    texts_of,
+)
 from tools.fuzz.operation_families import input_bytes
 from tools.fuzz.scatter_and_product_families import ALL, program_of_seed
+from tools.records.launched_record import RECORDS
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
@@ -93,3 +106,10 @@ def test_an_item_is_claimed_once_and_without_a_folder_always(tmp_path: Path) -> 
     assert claimed(shared, "scan 2")
     assert claimed(None, "scan 1")
     assert claimed(None, "scan 1")
+
+
+def test_a_record_of_several_runs_is_as_good_as_what_one_run_wrote() -> None:
+    record = json.loads((RECORDS / "new-operations-h200.json").read_text(encoding="utf-8"))
+    texts = texts_of(record)
+    assert len(record["runs"]) == 2 and len(texts) >= 300
+    assert texts_of(record["runs"][0]) < texts

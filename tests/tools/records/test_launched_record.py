@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools.records.launched_record import new_operations, written
+from tools.records.launched_record import new_operations, with_run, written
 
 
 def share(seed: int, torch: str = "2.11.0") -> dict[str, Any]:
@@ -38,3 +38,12 @@ def test_a_share_is_lost(tmp_path: Path) -> None:
 def test_shares_under_different_software_are_one_run() -> None:
     with pytest.raises(ValueError, match="different software"):
         new_operations([share(0), share(1, "2.12.0")], "2026-11-27")
+
+
+def test_an_earlier_run_is_lost_and_a_program_that_is_run_again_is_there_twice() -> None:
+    earlier = with_run(new_operations([share(0)], "2026-11-26"), new_operations([share(1)], "2026-11-27"))
+    assert [[p["seed"] for p in run["programs"]] for run in earlier["runs"]] == [[0], [1]]
+    anew = with_run(earlier, new_operations([share(0)], "2026-11-28"))
+    assert [(run["date"], [p["seed"] for p in run["programs"]]) for run in anew["runs"]] == [
+        ("2026-11-27", [1]), ("2026-11-28", [0]),
+    ]  # fmt: skip

@@ -122,9 +122,11 @@ def test_a_name_as_long_as_a_file_takes_no_time() -> None:
         ("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1>(Params)", False),
         ("void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_128x128_64x5>(Params)", False),
         ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_nn", False),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s8_i16832gemm_s8_128x128_64x3_tn_align16>(Params)", False),
+        ("void cutlass::Kernel2<cutlass_89_tensorop_s16832gemm_e4m3_128x128_tn_align16>(Params)", False),
         ("ampere_sgemm_128x64_nn", False),
         ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x128x8", False),
     ],
 )
-def test_a_kernel_in_tf32_is_told_from_one_of_16_bits_and_one_on_the_vector_units(name: str, in_tf32: bool) -> None:
+def test_a_kernel_in_tf32_is_told_from_one_of_fewer_bits_and_one_on_the_vector_units(name: str, in_tf32: bool) -> None:
     assert is_tf32(name) is in_tf32
