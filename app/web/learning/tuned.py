@@ -156,14 +156,15 @@ def _definition(source: str) -> ast.FunctionDef:
 
 @cache
 def read_function(file: str, name: str) -> str:
-    """The source of one jit function of a file somewhere in kernels/ops, decorators and all.
+    """The source of one jit function of a file somewhere in kernels/ops, or of one next to it; decorators and all.
 
-    Raises LookupError where there is no such file, or the file has none of that name.
+    Raises LookupError where there is no such file, or neither it nor its folder has one of that name.
     """
-    paths = sorted((ROOT / "kernels" / "ops").rglob(file))
-    text = paths[0].read_text(encoding="utf-8") if paths else ""
-    for node in trees.module(text).body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
-    raise LookupError(f"no {file} in kernels/ops has {name}")
+    named = sorted((ROOT / "kernels" / "ops").rglob(file))[:1]
+    for path in (*named, *(p for first in named for p in sorted(first.parent.glob("*.py")) if p != first)):
+        text = path.read_text(encoding="utf-8")
+        for node in trees.module(text).body:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                first_line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                return "\n".join(text.splitlines()[first_line - 1 : node.end_lineno])
+    raise LookupError(f"neither {file} in kernels/ops nor its folder has {name}")
