@@ -17,7 +17,7 @@ from app.advice.criteria import (
 )
 from app.advice.launches import launch_bound
 from app.advice.model import Alternative, Criterion
-from app.advice.options import Option, not_compilable
+from app.advice.options import Option, not_compilable, refuse
 from app.units import percent
 
 REFUSING = tuple((criterion.name, criterion.refuses) for criterion in CRITERIA if criterion.refuses is not None)
@@ -103,17 +103,6 @@ def _admit(option: Option, criteria: Mapping[str, Criterion], case: Case, now: _
         if unseen != (False, False, True):
             reason = "without sizes, Triton takes all three: no library, nothing fused, several shapes"
     return refuse(option, reason) if reason else option
-
-
-def refuse(option: Option, reason: str) -> Option:
-    """Not admitted, for this reason. Spelled out: a verdict is asked for thousands of times, and `replace` is slow."""
-    old = option.alternative
-    note = f"{old.note}; {reason}" if old.note else reason
-    made = Alternative(old.tool, old.candidate, old.time_us, old.effort_lines, note, False, old.call, old.mode, reason)
-    return Option(
-        made, option.bytes_written, option.installed, option.runs, option.part, option.host_us, option.other_us,
-        option.recorded,
-    )  # fmt: skip
 
 
 TUNED_BY_HAND = frozenset({"attention", "gemm", "grouped_gemm", "convolution"})

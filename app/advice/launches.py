@@ -43,9 +43,10 @@ def launch_bound_alone(
 
 
 def other_clock_chance(
-    facts: RegionFacts, workload: Workload, eager: predict.Prediction | None, settings: Thresholds
+    facts: RegionFacts, workload: Workload, eager: predict.Prediction | None, by_wall: bool
 ) -> float:
-    """Chance that a validation is decided by the other of wall and device time than `launch_bound_alone` says.
+    """Chance that a validation is decided by the other of wall and device time. by_wall: by the former, as
+    `launch_bound_alone` says.
 
     Which one decides is a matter of a ratio of two predicted times, each off by a deviation of its own. Of
     the corpus's fit third 5 programs of 91 were decided by the other, all predicted within a factor of 1.4 of the ratio
@@ -58,7 +59,7 @@ def other_clock_chance(
     deviation = math.hypot(HOST_DEVIATION, device)
     over = math.log(eager.host_us / (LAUNCH_BOUND * eager.time_us.mid)) / deviation
     by_host = 0.5 * math.erfc(-over / math.sqrt(2))
-    return 1 - by_host if launch_bound_alone(facts, workload, eager, settings) else by_host
+    return 1 - by_host if by_wall else by_host
 
 
 def is_host_bound(eager: predict.Prediction) -> bool:

@@ -85,7 +85,7 @@ def options(
     and with its inputs in L2 or not. A factor far from 1 says something else, so it is held within OBSERVED.
     """
     eager = predict.eager(facts, device, rates)
-    ways = [_refuse(o, facts, device) for o in _ways(facts, covers, device, rates)]
+    ways = [_ruled_out(o, facts, device) for o in _ways(facts, covers, device, rates)]
     kept = _keep(facts, current, eager)
     if by_wall:
         return (replace(kept, other_us=eager.time_us if eager is not None else None), *map(_by_wall_time, ways))
@@ -157,19 +157,25 @@ def not_compilable(facts: RegionFacts) -> str:
     return ""
 
 
-def _refuse(option: Option, facts: RegionFacts, device: Device) -> Option:
+def _ruled_out(option: Option, facts: RegionFacts, device: Device) -> Option:
     """Not admitted where the device or the sizes rule it out, whatever is predicted."""
     reasons = [nothing_to_compute(facts) if option.tool != "skip" else ""]
     written = option.tool in ("triton", "compile")
     reasons += [no_triton(device), not_compilable(facts)] if written else []
     if not any(reasons):
         return option
-    return _not_admitted(option, "; ".join(r for r in reasons if r))
+    return refuse(option, "; ".join(r for r in reasons if r))
 
 
-def _not_admitted(option: Option, why: str) -> Option:
-    note = "; ".join(n for n in (option.alternative.note, why) if n)
-    return replace(option, alternative=replace(option.alternative, admitted=False, note=note, excluded_by=why))
+def refuse(option: Option, reason: str) -> Option:
+    """Not admitted, for this reason. Spelled out: a verdict is asked for thousands of times, and `replace` is slow."""
+    old = option.alternative
+    note = f"{old.note}; {reason}" if old.note else reason
+    made = Alternative(old.tool, old.candidate, old.time_us, old.effort_lines, note, False, old.call, old.mode, reason)
+    return Option(
+        made, option.bytes_written, option.installed, option.runs, option.part, option.host_us, option.other_us,
+        option.recorded,
+    )  # fmt: skip
 
 
 def _scale(option: Option, factor: float) -> Option:
@@ -312,7 +318,7 @@ def _triton(facts: RegionFacts, device: Device, rates: Rates) -> list[Option]:
         note = _to_be_written("one kernel for all of it", untried)
         option = _write_option(predicted, "triton:custom", "custom", _lines(facts), note)
         # Nobody has measured by how much such predictions are off, and there is a kernel to run.
-        kernels.append(_not_admitted(option, LAUNCH_FIRST) if kernels else option)
+        kernels.append(refuse(option, LAUNCH_FIRST) if kernels else option)
     elif fused and facts.not_generated:
         predicted = predict.triton(facts, device, False, rates)
         note = "a kernel for each group that fuses, to be written"

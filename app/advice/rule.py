@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.advice import off_floor, wording
-from app.advice.admission import admit, at_hand, refuse
+from app.advice.admission import admit, at_hand
 from app.advice.amdahl import amdahl
 from app.advice.case import Case
 from app.advice.criteria import CRITERIA, fast_enough, kernel_problem, runs_on_library, worth_it
@@ -15,7 +15,7 @@ from app.advice.expected_regret import expected_regrets
 from app.advice.launches import launch_bound, launch_bound_alone, other_clock_chance
 from app.advice.library_defaults import covers_of, is_fused_optimizer
 from app.advice.model import EFFORT_ORDER, Advice, Alternative, Criterion, WorthInstalling
-from app.advice.options import EFFORT_LINES, Option, no_triton, not_compilable, nothing_to_compute, options
+from app.advice.options import EFFORT_LINES, Option, no_triton, not_compilable, nothing_to_compute, options, refuse
 from app.advice.shared_mask import without_flex
 from app.estimate import predict
 from app.estimate.facts import Cover, RegionFacts
@@ -100,7 +100,7 @@ def decision_inputs(
     now = predict.back_to_back(eager) if eager is not None and by_wall else eager
     current = _observed_range(workload) or (now.time_us if now else None)
     every_option = options(facts, covers, device, current, current, rates, by_wall)
-    chance = other_clock_chance(facts, workload, eager, settings)
+    chance = other_clock_chance(facts, workload, eager, by_wall)
     return DecisionInputs(
         facts, workload, device, settings, rates, covers, current, eager, every_option, other_clock=chance
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.advice.admission import refuse
 from app.advice.case import Case
-from app.advice.options import Option
+from app.advice.options import Option, refuse
+from app.estimate import call_time
 from app.estimate.remedies import adds_shared_square
 
-SDPA = "library:torch.nn.functional.scaled_dot_product_attention"
-FLEX = "library:torch.nn.attention.flex_attention"
+SDPA, FLEX = f"library:{call_time.SDPA}", f"library:{call_time.FLEX}"
 SKIPS = "block_mask="
 """In FlexAttention's call where it leaves out blocks that a mask of positions hides."""
 NOTHING_TO_SKIP = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.estimate import call_time
 from app.trace_report.actions.model import Option, alternative_left
 from app.trace_report.step_model import Change, Step, busy_us
 from app.units import count, share
@@ -18,7 +19,7 @@ CALL = (
     "y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)"
 )
 MODE = "sdpa"
-SDPA = "library:torch.nn.functional.scaled_dot_product_attention"
+SDPA = f"library:{call_time.SDPA}"
 
 
 def called_within(trace: Trace, ops: Sequence[int]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ FACTS = region(chain())
 
 def chance(host_us: float, workload: Workload = ALONE) -> float:
     eager = Prediction("eager", Range(90.0, 100.0, 110.0), 0.0, 0, host_us)
-    return other_clock_chance(FACTS, workload, eager, DEFAULTS)
+    return other_clock_chance(FACTS, workload, eager, launch_bound_alone(FACTS, workload, eager, DEFAULTS))
 
 
 def test_the_other_clock_is_as_likely_where_the_ratio_is_the_one_that_decides():
