@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.conftest import ROOT
@@ -29,6 +31,7 @@ class Served:
         name, _, value = self.mark.partition("=")
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TRITONWORTHY_")}
         self.log = folder / "serve.log"
+        self.suspended: list[int] = []
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "app.cli", "serve", "--port", "0", "--data-dir", str(folder / "data")],
@@ -48,14 +51,42 @@ class Served:
 
     def alive(self) -> list[str]:
         """Command lines of living processes that carry the mark."""
-        collected = []
+        return list(self._marked().values())
+
+    def suspend_forks(self) -> list[int]:
+        """Stop what was forked from the template of jobs, and not the template, which ends them; which."""
+        templates = {pid for pid, line in self._marked().items() if "app.jobs.forked" in line}
+        found = [pid for pid in templates if parent(pid) in templates]
+        for pid in found:
+            send(pid, signal.SIGSTOP)
+        self.suspended.extend(found)
+        return found
+
+    def resume(self) -> None:
+        while self.suspended:
+            send(self.suspended.pop(), signal.SIGCONT)
+
+    def _marked(self) -> dict[int, str]:
+        collected = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (folder / "environ").read_bytes():
-                    collected.append((folder / "cmdline").read_text())
+                    collected[int(folder.name)] = (folder / "cmdline").read_text()
             except OSError:
                 continue
         return collected
+
+
+def parent(pid: int) -> int:
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def send(pid: int, what: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, what)
 
 
 @pytest.fixture
@@ -68,16 +99,33 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def begin_validation(served: Served) -> str:
-    """Start a validation and wait until its child runs; the address of its stream."""
+    """Start a validation and stop its child in the middle, so that only the server can end it; its stream's address.
+
+    Left alone it ends within two seconds on a CPU: on a busy host that was before the test's signal came.
+    """
     url = served.url()
     body = {"region": REGION, "device": ["cpu"]}
-    job = httpx.post(f"{url}/api/v1/validations", json=body, timeout=60, trust_env=False).json()
+    for _ in range(20):
+        job = httpx.post(f"{url}/api/v1/validations", json=body, timeout=60, trust_env=False).json()
+        address = f"{url}/api/v1/jobs/{job['id']}"
+        if until_running(address) and served.suspend_forks() and state_of(address) == "running":
+            return f"{address}/events"
+        served.resume()
+    raise AssertionError("each of 20 validations had ended before its child could be stopped")
+
+
+def until_running(address: str) -> bool:
     deadline = time.monotonic() + 120
-    while httpx.get(f"{url}/api/v1/jobs/{job['id']}", trust_env=False).json()["state"] == "queued":
+    while (state := state_of(address)) == "queued":
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert any("app.jobs.forked" in command for command in served.alive())
-    return f"{url}/api/v1/jobs/{job['id']}/events"
+    return state == "running"
+
+
+def state_of(address: str) -> str:
+    state = httpx.get(address, trust_env=False).json()["state"]
+    assert isinstance(state, str)
+    return state
 
 
 def until_gone(served: Served, seconds: float) -> None:
