@@ -51,8 +51,13 @@ def flex_text(graph: Graph, match: Match, texts: Mapping[str, Role]) -> str:
 
 def grouped(match: Match) -> str:
     """What the call is told where several heads of queries read one of keys."""
+    return ", enable_gqa=True" if times_read(match) > 1 else ""
+
+
+def times_read(match: Match) -> int:
+    """How many heads of queries read one of keys and values."""
     sizes = sizes_of(match)
-    return ", enable_gqa=True" if sizes.groups != sizes.heads else ""
+    return sizes.heads // sizes.groups
 
 
 def of_heads(graph: Graph, match: Match, texts: Mapping[str, Role]) -> dict[str, Role]:

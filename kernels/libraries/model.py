@@ -94,6 +94,8 @@ class Entry:
     CPU does not have it; of other packages that is taken for granted. narrow: it gives its result in f32 whatever it
     reads, and so takes a loss's logits as they are before the text widens them. loses_digits:
     its result is of fewer digits than the region's own, so it is shown and measured, and never advised unasked.
+    repeats: dtypes of attention in which the call is given the heads of k and v once for each of q, where those are
+    fewer: none of its fast kernels takes them as they are.
     """
 
     candidate: str
@@ -118,6 +120,7 @@ class Entry:
     gpu_only: bool = False
     narrow: bool = False
     loses_digits: bool = False
+    repeats: tuple[str, ...] = ()
 
     @property
     def all_conditions(self) -> tuple[Condition, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,9 +192,24 @@ def heads_of(e: Editor, match: Match) -> Heads:
     return Heads(q, k, v, grouped)
 
 
-def attention_operands(e: Editor, match: Match) -> tuple[Heads, torch.fx.Node | None]:
-    """q, k, v and the mask as SDPA takes them: true stays, additive in q's dtype, two or four dimensions."""
+def repeated(e: Editor, heads: Heads) -> Heads:
+    """Every head of k and v as often as heads of q read it: for kernels that take no fewer of them."""
+    if not heads.grouped:
+        return heads
+    times = heads.q.meta["val"].shape[-3] // heads.k.meta["val"].shape[-3]
+    k, v = (e.call(torch.repeat_interleave, node, times, -3) for node in (heads.k, heads.v))
+    return Heads(heads.q, k, v, grouped=False)
+
+
+def attention_operands(
+    e: Editor, match: Match, repeats: Sequence[torch.dtype] = (torch.float32,)
+) -> tuple[Heads, torch.fx.Node | None]:
+    """q, k, v and the mask as SDPA's fast kernels take them: true stays, additive in q's dtype, two or four dimensions,
+    its last dimension dense. repeats: Entry.repeats.
+    """
     roles, heads = match.roles, heads_of(e, match)
+    if heads.q.meta["val"].dtype in repeats:
+        heads = repeated(e, heads)
     mask = e.node(roles.get("mask"))
     if mask is not None:
         value = mask.meta["val"]
@@ -209,4 +224,6 @@ def attention_operands(e: Editor, match: Match) -> tuple[Heads, torch.fx.Node | 
         if len(heads.q.meta["val"].shape) == 4 and value.dim() == 3:
             # torch's cuDNN backend takes masks of two or four dimensions: see covers._mask_as_passed
             mask = e.call(torch.reshape, mask, (1, *value.shape))
+        if mask.meta["val"].shape[-1] > 1 != mask.meta["val"].stride(-1):
+            mask = e.call(torch.ops.aten.clone.default, mask, memory_format=torch.contiguous_format)
     return heads, mask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,11 +35,11 @@ def of_loss(function: Callable[..., Any]) -> Maker:
     return maker
 
 
-def sdpa(function: Callable[..., Any]) -> Maker:
-    """One backend of SDPA, with the operands that SDPA has."""
+def sdpa(function: Callable[..., Any], repeats: Sequence[torch.dtype] = ()) -> Maker:
+    """One backend of SDPA, with the operands that SDPA has. repeats: Entry.repeats."""
 
     def maker(e: Editor, match: Match) -> torch.fx.Node:
-        heads, mask = attention_operands(e, match)
+        heads, mask = attention_operands(e, match, repeats)
         causal, scale = bool(match.roles.get("causal")), match.roles.get("scale")
         if match.roles.get("dropout"):
             raise Unsupported("dropout is not passed on to one backend")
@@ -115,7 +115,7 @@ def _int_mm(e: Editor, match: Match) -> torch.fx.Node:
 TORCH: Mapping[str, Maker] = {
     "sdpa_flash": sdpa(pytorch.sdpa_flash),
     "sdpa_cudnn": sdpa(pytorch.sdpa_cudnn),
-    "sdpa_efficient": sdpa(pytorch.sdpa_efficient),
+    "sdpa_efficient": sdpa(pytorch.sdpa_efficient, (torch.float32, torch.bfloat16, torch.float16)),
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
     "cross_entropy": _cross_entropy,

@@ -55,12 +55,6 @@ def _cudnn_heads(f: Facts) -> bool | None:
 CUDNN_HEADS = Condition("head size up to 128 (256 on Hopper with cuDNN 9.10)", _cudnn_heads)
 
 
-def _own_heads(f: Facts) -> bool | None:
-    q, k = f.sizes.get("q", ()), f.sizes.get("k", ())
-    return None if len(q) < 3 or len(k) < 3 else q[-3] == k[-3]
-
-
-OWN_HEADS = Condition("a head of k and v for each of q", _own_heads)
 SAGE_HEADS = Condition("head size 64, 96 or 128", lambda f: None if (n := f.size("q")) is None else n in (64, 96, 128))
 
 
@@ -101,6 +95,7 @@ ENTRIES: tuple[Entry, ...] = (
         (FLOATING, HEADS, Condition("f16 or bf16 for the flash backend", lambda f: True if f.dtype in HALF else None),
          NO_MASK_FOR_FLASH),
         (17, 19), adapter="attention", since="2.0", source="torch documentation", targets=frozenset({"attention"}),
+        repeats=("f32",),
         note="Never stores the scores. torch picks flash, cuDNN or the memory-efficient kernel.",
         gives_up="probabilities are not rounded in between; no arbitrary score change",
     ),
@@ -115,8 +110,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         f"{SDPA}.efficient", "torch", ATTENTION, _backend("EFFICIENT_ATTENTION"),
-        (FOUR, one_dtype("q", "k", "v"), OWN_HEADS), (17,), (5, 0), NO_DOUBLE, adapter="sdpa_efficient", gpu_only=True,
-        since="2.0",
+        (FOUR, one_dtype("q", "k", "v")), (17,), (5, 0), NO_DOUBLE, adapter="sdpa_efficient", gpu_only=True,
+        since="2.0", repeats=NO_DOUBLE,
         source="torch 2.13, aten/native/transformers/cuda/sdp_utils.cpp",
     ),
     Entry(

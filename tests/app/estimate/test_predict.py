@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.accuracy.corpus.measured import read_measured
+from app.accuracy.corpus.programs import load_programs
 from app.advice.rule import advise
 from app.atlas.interpolation import EIGHTY
 from app.estimate import predict
@@ -15,6 +17,8 @@ from app.estimate.range import Range
 from app.estimate.rates import FITTED, WITHOUT_ATLAS
 from app.estimate.region_features import region_facts, shape_facts
 from kernels.codegen import generated
+from kernels.host import Host
+from kernels.libraries import coverage
 from profiler.region.graph.cost import cost
 from profiler.region.graph.fusion import groups
 from profiler.region.graph.lowering import lower
@@ -254,3 +258,16 @@ def test_wall_times_are_as_unsure_as_the_host_and_no_shorter_than_the_device():
     busy = predict.by_the_wall(device, 50.0)
     assert (busy.low, busy.mid, busy.high) == (device.low, device.mid, device.high)
     assert predict.by_the_wall(device, 95.0).high > device.high  # the host may yet be the longer
+
+
+@pytest.mark.parametrize("name", ["made-attention-0000", "made-attention-0021"])
+def test_flexattention_keeps_the_host_about_as_long_as_torch_compile(name):
+    """By the wall clock of a record where the host sets the pace: 1.3 and 1.0 times as long (in-sample)."""
+    measured = next(r for r in read_measured() if r["name"] == name and r["device"] == "NVIDIA H200")
+    walls = {c["name"]: c["wall_us"] for c in measured["candidates"] if c["wall_us"]}
+    graph = lower(parse(next(p.text for p in load_programs("fit") if p.name == name)))
+    facts = region_facts(graph, [shape_facts(graph, cost(graph), groups(graph))], "attention", "r", by_hand=True)
+    (call,) = (c for c in coverage(graph, match(graph), Host()) if c.candidate == "library:" + predict.FLEX)
+    flex = predict.library(facts, H200, predict.FLEX, call.operations)
+    compiled = predict.torch_compile(facts, H200, "default")
+    assert flex.host_us / compiled.host_us == pytest.approx(walls[call.candidate] / walls["compile"], rel=0.4)

@@ -250,9 +250,9 @@ s = einsum("bthd,bshd->bhts", q, k) * 0.3
 p = softmax(s.masked_fill(i[None, :] > i[:, None], float("-inf")), -1)
 return einsum("bhts,bshd->bthd", p, v)
 """
-FIVE = """q: f32[2, {rows}, 64]
-k: f32[2, 24, 32]
-v: f32[2, 24, 32]
+FIVE = """q: {d}[2, {rows}, 64]
+k: {d}[2, 24, 32]
+v: {d}[2, 24, 32]
 g = q.view(2, {rows}, 2, 2, 16).permute(0, 2, 3, 1, 4)
 k = k.view(2, 24, 2, 16).transpose(1, 2)[:, :, None]
 v = v.view(2, 24, 2, 16).transpose(1, 2)[:, :, None]
@@ -262,9 +262,10 @@ return (softmax(s, -1) @ v).permute(0, 3, 1, 2, 4).reshape(2, {rows}, 64)
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    (EINSUM, "attn_mask=None, is_causal=True, scale=0.3)"), (FIVE.format(rows=24), "enable_gqa=True"),
-    (FIVE.format(rows=1), "enable_gqa=True"),
-], ids=["einsum", "five dimensions", "five dimensions, decoding"])  # fmt: skip
+    (EINSUM, "attn_mask=None, is_causal=True, scale=0.3)"), (FIVE.format(d="f32", rows=24), "repeat_interleave(2, -3)"),
+    (FIVE.format(d="f32", rows=1), "repeat_interleave(2, -3)"), (FIVE.format(d="bf16", rows=24), "enable_gqa=True"),
+    (FIVE.format(d="bf16", rows=1), "enable_gqa=True"),
+], ids=["einsum", "five dimensions", "five dimensions, decoding", "five, bf16", "five, bf16, decoding"])  # fmt: skip
 def test_spellings_with_no_axis_of_heads_are_attention_too(text: str, said: str) -> None:
     region = parse(text)
     graph = lower(region)
@@ -275,7 +276,8 @@ def test_spellings_with_no_axis_of_heads_are_attention_too(text: str, said: str)
     for candidate in (SDPA, FLEX):
         assert covers[candidate].covers
         (got,) = build(candidate, region, {}, "cpu")(*given.values())
-        torch.testing.assert_close(got, wanted, atol=2e-6, rtol=2e-6)
+        bound = 2e-6 if got.dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(got, wanted, atol=bound, rtol=bound)
 
 
 REFUSED = {

@@ -15,12 +15,12 @@ from kernels.libraries.adapters.editor import Editor
 from kernels.libraries.adapters.packages import add_norm
 from kernels.libraries.adapters.rewrite import ADAPTERS, adapt
 from kernels.libraries.catalogue import ENTRIES
-from kernels.libraries.covers import everything
-from profiler.region.graph.lowering import lower
+from kernels.libraries.covers import coverage, everything
+from profiler.region.graph.lowering import lower, written_alone
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
 from tests.kernels.libraries import texts
-from tests.kernels.libraries.rewrites import ON_CPU, ON_GPU, Rewrite, compare
+from tests.kernels.libraries.rewrites import ON_CPU, ON_GPU, SDPA, Rewrite, compare
 
 
 def there(package: str) -> bool:
@@ -78,6 +78,43 @@ def test_every_adapter_that_an_entry_names_is_tried_on_a_gpu() -> None:
 
 def test_an_entry_without_an_adapter_says_why() -> None:
     assert [e.candidate for e in ENTRIES if bool(e.adapter) == bool(e.unmeasured)] == []
+
+
+@pytest.mark.parametrize("text", [
+    texts.BY_DISTANCE.format(d="bf16", kv=2, g=""), texts.BY_DISTANCE.format(d="bf16", kv=4, g=".requires_grad"),
+    texts.BY_DISTANCE.format(d="f32", kv=1, g=""), texts.GROUPED.format(d="f32", g=""),
+], ids=["bf16, two heads read", "bf16, trained", "f32, one head read", "f32, no mask"])  # fmt: skip
+@pytest.mark.parametrize("candidate", [SDPA, f"{SDPA}.efficient"])
+def test_sdpa_is_given_operands_that_its_fast_kernels_take(candidate: str, text: str) -> None:
+    """aten/native/transformers/cuda/sdp_utils.cpp, torch 2.11 and 2.13: a mask whose last dimension is not dense leaves
+    the unfused reference alone, and so do fewer heads of k and v in f32: only flash and cuDNN take those."""
+    graph = written_alone(lower(parse(text)))
+    entry = next(e for e in ENTRIES if e.candidate == candidate)
+    fitting = [m for m in everything(graph, match(graph)) if m.kind in entry.kinds]
+    module = adapt(graph, fitting, entry.adapter)
+    (call,) = (n for n in module.graph.nodes if "sdpa" in str(n.target) or n.target is F.scaled_dot_product_attention)
+    mask = call.kwargs["attn_mask"] if "attn_mask" in call.kwargs else call.args[3]
+    assert mask is None or mask.meta["val"].stride(-1) == 1
+    q, k, v = (n.meta["val"] for n in call.args[:3])
+    grouped = call.kwargs.get("enable_gqa", False) or call.args[-1] is True
+    assert grouped == (q.shape[1] != k.shape[1])
+    assert k.shape[:2] == v.shape[:2]
+    assert not grouped or (candidate != f"{SDPA}.efficient" and q.dtype == torch.bfloat16)
+
+
+def test_the_call_as_it_reads_is_the_call_that_is_measured() -> None:
+    def said(candidate: str, text: str) -> str:
+        graph = lower(parse(text))
+        covers = coverage(graph, match(graph), probe_host())
+        return next(c.call for c in covers if c.candidate == candidate).splitlines()[-1]
+
+    distance = texts.BY_DISTANCE.format(d="f32", kv=1, g="")
+    assert "k.repeat_interleave(4, -3), v.repeat_interleave(4, -3)" in said(SDPA, distance)
+    assert ".permute(2, 0, 1)[None].contiguous()" in said(SDPA, distance)
+    assert "enable_gqa" not in said(SDPA, distance)
+    half = texts.BY_DISTANCE.format(d="bf16", kv=2, g="")
+    assert "enable_gqa=True" in said(SDPA, half)
+    assert "k.repeat_interleave(2, -3)" in said(f"{SDPA}.efficient", half)
 
 
 def test_a_second_result_takes_the_place_of_the_sum_that_it_is() -> None:

@@ -65,6 +65,22 @@ bias: bf16[64, 64]
 s = (q @ k.transpose(-1, -2)) * 0.2 + bias
 return softmax(s, -1) @ v
 """
+BY_DISTANCE = """q: {d}[2, 4, 48, 32]{g}
+k: {d}[2, {kv}, 48, 32]
+v: {d}[2, {kv}, 48, 32]
+table: {d}[95, 4]{g}
+k2 = k.repeat_interleave(4 // {kv}, 1)
+v2 = v.repeat_interleave(4 // {kv}, 1)
+place = arange(48) - arange(48)[:, None] + 47
+s = q @ k2.transpose(-2, -1) * 0.2 + embedding(place, table).permute(2, 0, 1)
+return softmax(s, -1) @ v2
+"""
+GROUPED = """q: {d}[2, 4, 48, 32]{g}
+k: {d}[2, 2, 48, 32]{g}
+v: {d}[2, 2, 48, 32]{g}
+s = q @ k.repeat_interleave(2, 1).transpose(-2, -1) * 0.2
+return softmax(s, -1) @ v.repeat_interleave(2, 1)
+"""
 PACKED = """q: {d}[1, 4, 64, 32]
 k: {d}[1, 4, 64, 32]
 v: {d}[1, 4, 64, 32]
