@@ -197,7 +197,9 @@ def _library(facts: RegionFacts, cover: Cover, device: Device, rates: Rates) -> 
     name = cover.candidate.removeprefix("library:")
     whole = cover.whole or (facts.requires_grad and only_backward_left(facts, cover.operations))
     part = None if whole else cover.operations
-    predicted = predict.library(facts, device, predict.as_called(cover, name), part, rates, cover.density)
+    predicted = predict.library(
+        facts, device, predict.as_called(cover, name), part, rates, cover.density, name in predict.BACKENDS
+    )
     rest = "" if whole else "the rest stays as it is"
     note = "; ".join(n.rstrip(".") for n in (cover.missing, rest, cover.note) if n)
     alternative = Alternative(

@@ -144,7 +144,7 @@ def _scores(shape: ShapeFacts, part: frozenset[str] | None, given: str = "") -> 
 
 def _forward(shape: ShapeFacts) -> frozenset[str]:
     """Operations that autograd did not add."""
-    return frozenset(o.name for o in shape.operations) - _backward_of(shape)
+    return frozenset(o.name for o in shape.operations) - backward_of(shape)
 
 
 def _left_us(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[str]) -> tuple[float, float]:
@@ -153,7 +153,7 @@ def _left_us(shape: ShapeFacts, device: Device, rates: Rates, part: frozenset[st
     Of the backward as much goes with the part as of the forward, and the call has a backward of its own.
     """
     times = operation_times(shape, device, rates)
-    behind = _backward_of(shape)
+    behind = backward_of(shape)
     forward = {name: time_us for name, time_us in times.items() if name not in behind}
     left = sum(time_us for name, time_us in forward.items() if name not in part)
     if not behind or behind & part or not forward:
@@ -175,7 +175,7 @@ def _backward_calls(shape: ShapeFacts, times: Mapping[str, float], part: frozens
     return sum(times[o.name] for o in backward) / inside
 
 
-def _backward_of(shape: ShapeFacts) -> frozenset[str]:
+def backward_of(shape: ShapeFacts) -> frozenset[str]:
     """Operations that autograd adds, which have no line in the text."""
     if shape.halves is None or shape.launched is None:
         return frozenset()

@@ -21,6 +21,7 @@ from app.estimate.call_time import (
     SDPA,
     STRIDED,
     WITH_CAP,
+    backward_of,
     backward_recorded,
     by_hand_factor,
     idle_us,
@@ -54,6 +55,7 @@ from profiler.region import op_kinds
 from profiler.region.graph.cost_model import Cost, memory_bytes
 
 __all__ = [
+    "BACKENDS",
     "SDPA",
     "STRIDED",
     "UNROLLED",
@@ -180,15 +182,17 @@ def library(
     part: frozenset[str] | None = None,
     rates: Rates = FITTED,
     density: float | None = None,
+    by_context: bool = False,
 ) -> Prediction | None:
     """One library call. call: the candidate's name behind `library:`; part: what it replaces, None for all of it.
     density: share of attention's scores that it computes, where it is less than of any call; half of a causal order,
-    as the rates were fitted, and not the half and a bit that its blocks are.
+    as the rates were fitted, and not the half and a bit that its blocks are. by_context: a context around the call
+    chooses one backend of SDPA.
     """
     scores = min(facts.attention_density, 1.0 if density is None else density)
     if _absent(facts, part):
         return None
-    own = _call_host_us(facts, call, rates)
+    own = _call_host_us(facts, call, rates) + BACKEND_HOST_US * by_context
     return _predict(
         f"library:{call}", facts, device, rates,
         time=lambda s: library_us(s, device, call, rates, part, scores, facts.attends_in),
@@ -198,6 +202,11 @@ def library(
     )  # fmt: skip
 
 
+BACKEND_HOST_US = 34.0
+"""What the choice of one backend of SDPA adds to its call, a context around it: the median of 7 calls of three programs
+of the corpus's fit third where the host sets the pace, 17 to 116 µs by the wall clock over torch's own choice (H200).
+"""
+BACKENDS = frozenset(f"{SDPA}.{name}" for name in ("flash", "cudnn", "efficient"))
 FLEX_HOST_US = 140.0
 """What a call of FlexAttention costs the host: a compiled function whose guards look at every tensor of its block mask.
 By the wall clock it took 1.3 and 1.0 times as long as torch.compile's call of the whole, which the host's numbers put
@@ -232,8 +241,21 @@ def _absent(facts: RegionFacts, part: frozenset[str] | None) -> bool:
 
 
 def _rest_host_us(shape: ShapeFacts, rates: Rates, part: frozenset[str] | None) -> float:
-    """What the operations that stay eager next to a call for a part cost the host; 0 where it is for all."""
-    return 0.0 if part is None else _eager_host_us(shape, rates, part)
+    """What the operations that stay eager next to a call for a part cost the host; 0 where it is for all.
+
+    Of the backward as many stay as of the forward's launches, and the call has a backward of its own: as in
+    `call_time`. Autograd's engine is there for the call already.
+    """
+    if part is None:
+        return 0.0
+    behind = backward_of(shape)
+    if not behind:
+        return _eager_host_us(shape, rates, part)
+    everything = frozenset(o.name for o in shape.cost.operations)
+    forward = [o for o in shape.cost.operations if o.name not in behind and o.launches]
+    kept = sum(1 for o in forward if o.name not in part) / max(1, len(forward))
+    stays = _eager_host_us(shape, rates, part | behind, trained=True) - rates.host.engine
+    return stays + kept * (_eager_host_us(shape, rates, everything - behind, trained=True) - rates.host.engine)
 
 
 def _bytes_written_with(cost: Cost, part: frozenset[str] | None) -> int:
