@@ -25,6 +25,7 @@ row or column. Inductor's only configuration of such a loop without tuning is 2,
 UNROLLED = 64
 """Operations in one generated kernel from which on they are a loop written out, each waiting for the one before."""
 UNPACKING = frozenset({"__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift"})
+PADDING_BALANCE = 0.5
 SMALL = 0.1
 """Of the bytes that a kernel reads: one that writes less only reduces."""
 MOST_AXES = 2
@@ -70,12 +71,20 @@ def calls_by_atlas(shape: ShapeFacts, device: Device, rates: Rates) -> dict[str,
     """Operation -> µs of those that the atlas knows and that torch.compile calls as eager does."""
     known = atlas_prices(shape, device, rates)
     times = operation_times(shape, device, rates) if known else {}
-    return {name: times[name] for name in known if name in times and not _padded(shape.operation(name))}
+    return {name: times[name] for name in known if name in times and not padded(shape.operation(name), device)}
 
 
-def _padded(facts: OperationFacts | None) -> bool:
-    """A matrix product whose operands Inductor makes longer, so that rows begin at multiples of 16 bytes."""
-    return facts is not None and facts.kind == op_kinds.GEMM and not aligned(facts)
+def padded(facts: OperationFacts | None, device: Device) -> bool:
+    """A matrix product whose operands Inductor makes longer, so that rows begin at multiples of 16 bytes.
+
+    It tries that only of products with more multiplications to an element than half of the device's FLOPs to a byte
+    (torch._inductor.fx_passes.pad_mm, is_mm_compute_bound).
+    """
+    if facts is None or facts.kind != op_kinds.GEMM or aligned(facts):
+        return False
+    m, n, k = facts.m, facts.n, facts.k
+    elements = m * k + k * n + m * n
+    return m * n * k * device.memory_rate > PADDING_BALANCE * elements * device.matmul_rate(facts.dtype)
 
 
 def _summed_apart(kernel: KernelCost, space: KernelFacts, fused: Fused) -> bool:
@@ -95,7 +104,8 @@ def kernel_us(kernel: KernelCost, shape: ShapeFacts, device: Device, fused: Fuse
     if kernel.kind != "fused":
         facts = shape.operation(kernel.operations[0]) if kernel.operations else None
         if kernel.kind in op_kinds.MATRIX_KINDS:
-            return matrix_us(kernel, facts, device, rates, padded=True, convolution=fused.convolution)
+            longer = padded(facts, device)
+            return matrix_us(kernel, facts, device, rates, padded=longer, convolution=fused.convolution)
         item = next((o for o in shape.cost.operations if o.name in kernel.operations), None)
         reached = eager_share(item, facts, rates) if item is not None else rates.eager.other
         return bytes_us(kernel.bytes_moved, reached, device)
