@@ -201,4 +201,4 @@ def replaced(kernel: Written, graph: Graph) -> torch.fx.GraphModule:
     if not fitting:
         reasons = [kernel.reason(graph, m) for m in of_its_kind]
         raise Unsupported(reasons[0] if reasons else f"nothing in this region that {kernel.name} computes")
-    return kernel.launcher.replaced(graph, fitting[0]) if kernel.launcher else adapt(graph, fitting, kernel.name)
+    return kernel.launcher.replaced(graph, fitting) if kernel.launcher else adapt(graph, fitting, kernel.name)

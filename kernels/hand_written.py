@@ -15,10 +15,12 @@ from kernels.libraries.patterns import bands
 from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.products import PRODUCTS
 from kernels.libraries.patterns.recognised import CAUSAL_KIND, causal_convolutions
+from kernels.libraries.patterns.recurrences import RECURRENCES
 from kernels.libraries.patterns.rows import ROWS
 from kernels.libraries.patterns.scaled_products import SCALED
 from kernels.libraries.patterns.stored_weights import STORED
 from kernels.libraries.patterns.tails import tail
+from kernels.libraries.patterns.torch_calls import TORCH_CALLS
 from kernels.ops.norm import layer_norm, rms_norm
 from kernels.ops.scan.causal_conv1d import WIDEST
 from kernels.ops.softmax import softmax
@@ -50,7 +52,7 @@ class Written:
 
 
 TRAINED = re.compile(r"from kernels\.\w+ import")
-LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS, *SCALED, *STORED)
+LAUNCHERS: tuple[Launcher, ...] = (*ROWS, *PRODUCTS, *SCALED, *STORED, *TORCH_CALLS, *RECURRENCES)
 
 
 def _rows(graph: Graph, item: Match) -> str:

@@ -6,7 +6,9 @@ from kernels.host import Host
 from kernels.libraries.model import Facts
 from profiler.hardware import find_device
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match
+from profiler.region.graph.match_model import Match, node_of
+from profiler.region.graph.nodes import is_call
+from profiler.region.graph.operation import Tensor
 
 
 def facts_of(match: Match, graph: Graph, host: Host) -> Facts:
@@ -18,9 +20,7 @@ def facts_of(match: Match, graph: Graph, host: Host) -> Facts:
     for key, name in match.roles.items():
         if not isinstance(name, str):
             continue
-        tensor = inputs.get(name)
-        if tensor is None and name in graph._by_name and graph.operation(name).writes:
-            tensor = graph.operation(name).writes[0]
+        tensor = inputs.get(name) or _written(graph, name)
         if tensor is not None:
             sizes[key], dtypes[key], strides[key] = tensor.shape, tensor.dtype, tensor.stride
     main = next((dtypes[k] for k in ("x", "q", "a", "p", "input0") if k in dtypes), "")
@@ -31,3 +31,15 @@ def facts_of(match: Match, graph: Graph, host: Host) -> Facts:
     return Facts(match.kind, match.by_hand, main, match.roles, sizes, dtypes, graph.region.requires_grad,
                  host.capability, host.features, strides, device.processors if device else None,
                  bool(graph.region.symbols), device.arch if device else "")  # fmt: skip
+
+
+def _written(graph: Graph, name: str) -> Tensor | None:
+    """What the operation of this name writes first, or the one of several results that a name stands for."""
+    index: int = 0
+    if name not in graph._by_name:
+        node = node_of(graph, name)
+        if not is_call(node, "getitem"):
+            return None
+        name, index = str(node.args[0]), int(str(node.args[1]))
+    written = graph.operation(name).writes if name in graph._by_name else ()
+    return written[index] if index < len(written) else None

@@ -1,4 +1,4 @@
-"""Kernels that compute a whole region: the terms by which they are known, and how they are called in its place."""
+"""Kernels known by terms: of a whole region or, with gradients, of a part; how they are called in its place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Any
 
 import torch
@@ -16,11 +16,19 @@ from torch.fx import Node
 
 from kernels.host import Host
 from kernels.libraries.facts import facts_of
-from kernels.libraries.fits import DTYPES, whole
+from kernels.libraries.fits import DTYPES, replaces, whole
 from kernels.libraries.model import Facts
-from kernels.libraries.patterns.terms import Bound, Term, behind, fits
+from kernels.libraries.patterns.terms import Bound, Term, behind, fits, heads
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role, between, operation_names, role
+from profiler.region.graph.match_model import (
+    Match,
+    Role,
+    between,
+    covered_operations,
+    node_of,
+    operation_names,
+    role,
+)
 from profiler.region.graph.nodes import is_call, shape, value
 from profiler.region.language.vocabulary import DTYPE_NAMES
 from profiler.region.language.vocabulary import DTYPES as DTYPE_OF
@@ -29,6 +37,8 @@ Settled = Callable[[Bound], Mapping[str, Any] | None]
 """What is bound -> roles for the call, axes and flags brought into its form; None where it only looks alike."""
 Recognised = Callable[[Graph, Match], Mapping[str, Role] | None]
 """A match that was recognised already -> roles for the call; None where the kernel does another thing."""
+Walk = Callable[[Graph], Iterator[tuple[Node, Bound]]]
+"""What no terms say, because it is as long as the region writes it: each result in a graph, and what is bound then."""
 
 FURTHER = ("second", "third")
 """The roles of the operations that the call's further results stand for."""
@@ -50,7 +60,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """One kernel that takes a whole region.
+    """One kernel that takes a whole region; one that has a backward also each part of a region with gradients.
 
     name: the candidate's, and the kind of its matches. function: in `kernels.MODULE`. arguments: roles, in the
     function's order; those in `constants` are no tensors. fixed: what it is always called with as well. results:
@@ -61,8 +71,8 @@ class Launcher:
     role of a flag that makes the result f32. paired: the role without which the function gives its first result
     alone. limits: why the kernel does not take a match, "" where it does; seen: roles that only this looks at.
     recognised: by the kind of the matches that `profiler.region.graph.patterns` gives, how one becomes the call's:
-    they stand for patterns. trained: the function has a backward, by its name in `kernels.ops.trained`; untrained:
-    roles that it has no gradient for.
+    they stand for patterns, and for whole regions. walk: finds what no patterns do. trained: the function has a
+    backward, by its name in `kernels.ops.trained`; untrained: roles that it has no gradient for.
     """
 
     name: str
@@ -86,6 +96,7 @@ class Launcher:
     trained: bool = False
     untrained: tuple[str, ...] = ()
     told: str = ""
+    walk: Walk | None = None
 
     @property
     def call(self) -> str:
@@ -97,20 +108,20 @@ class Launcher:
         return f"from kernels.{self.module} import {self.function}\n{{{RESULTS}}} = {self.function}({shown})"
 
     def matches(self, graph: Graph, known: Iterable[Match] = ()) -> Iterator[Match]:
-        """The region, where it is what the kernel computes and nothing else: one match or none. known: what was
-        recognised in it.
+        """The region, where it is what the kernel computes and nothing else: one match; else, where gradients are
+        wanted and the kernel has them, each part that it computes. known: what was recognised in it.
         """
         results = next(n for n in graph.module.graph.nodes if n.op == "output").args[0]
         results = results if isinstance(results, (tuple, list)) else (results,)
-        if len(results) > 1 + len(FURTHER) or not all(isinstance(r, Node) for r in results):
-            return
+        few = len(results) <= 1 + len(FURTHER) and all(isinstance(r, Node) for r in results)
         if self.recognised:
-            yield from self._taken(graph, known, results)
+            yield from self._taken(graph, known, results) if few else ()
             return
-        tries = ((p, o) for p in self.patterns if len(p.outputs) == len(results) for o in permutations(results))
-        first = next((m for p, o in tries if (m := self._found(graph, p, o)) is not None), None)
-        if first is not None:
-            yield first
+        all_of_it = next(self._whole(graph, results), None) if few else None
+        if all_of_it is not None:
+            yield all_of_it
+        elif self.trained and graph.region.requires_grad:
+            yield from self._parts(graph)
 
     def _taken(self, graph: Graph, known: Iterable[Match], results: Sequence[Node]) -> Iterator[Match]:
         """The match that is the whole region, as the kernel's."""
@@ -122,29 +133,61 @@ class Launcher:
             yield Match(self.name, self.function, True, item.operations, results[0].name, {**told, RESULTS: "y"})
             return
 
-    def _found(self, graph: Graph, pattern: Pattern, results: Sequence[Node]) -> Match | None:
+    def _whole(self, graph: Graph, results: Sequence[Node]) -> Iterator[Match]:
+        tries = [(p, o) for p in self.patterns if len(p.outputs) == len(results) for o in permutations(results)]
+        found = ((bound, o, p.wanted) for p, o in tries for bound in _bound(p, o))
+        walked = self.walk(graph) if self.walk is not None and len(results) == 1 else ()
+        ends = ((bound, [node], (0,)) for node, bound in walked if node is behind(results[0], exact=True))
+        for bound, outputs, wanted in chain(found, ends):
+            match = self._match(graph, bound, outputs, wanted)
+            if match is not None and not whole(graph, match).startswith("the region"):
+                yield match
+
+    def _parts(self, graph: Graph) -> Iterator[Match]:
+        """Parts with one result; none shares an operation with another."""
+        taken: set[str] = set()
+        for node, bound in self._singles(graph):
+            match = self._match(graph, bound, (node,), (0,), part=True)
+            if match is not None and not match.operations & taken:
+                taken |= match.operations
+                yield match
+
+    def _singles(self, graph: Graph) -> Iterator[tuple[Node, Bound]]:
+        terms = [(p.outputs[0], heads(p.outputs[0]), p.exact) for p in self.patterns if p.wanted == (0,)]
+        for node, name in graph.named_calls:
+            for term, names, exact in terms:
+                if name in names:
+                    yield from ((node, bound) for bound in fits(term, node, {}, exact))
+        if self.walk is not None:
+            yield from self.walk(graph)
+
+    def _match(
+        self, graph: Graph, bound: Bound, results: Sequence[Node], wanted: Sequence[int], part: bool = False
+    ) -> Match | None:
+        """part: None too where others read what is computed on the way, which would stay computed."""
         assert self.settled is not None
-        for bound in _bound(pattern, results):
-            settled = self.settled(bound)
-            if settled is None:
-                continue
-            leaves = [settled[a] for a in self.arguments if isinstance(settled.get(a), Node)]
+        settled = self.settled(bound)
+        if settled is None:
+            return None
+        leaves = [settled[a] for a in self.arguments if isinstance(settled.get(a), Node)]
+        if part:
+            inside = covered_operations(graph, results[0], leaves)
+        else:
             inside = operation_names(graph, between(results, leaves))
-            roles: dict[str, Role] = {a: role(graph, settled.get(a)) for a in (*self.arguments, *self.seen)}
-            if self.told:
-                roles[self.told] = DTYPE_NAMES.get(value(results[0]).dtype, "")
-            names: dict[int, str] = dict(zip(pattern.wanted, (r.name for r in results), strict=True))
-            shown = ("y", *FURTHER)[: 1 if self._single(roles) else len(self.results)]
-            roles |= {RESULTS: ", ".join(shown), **{FURTHER[i - 1]: name for i, name in names.items() if i}}
-            match = Match(self.name, self.function, True, inside, names.get(0, results[0].name), roles)
-            if not whole(graph, match).startswith("the region"):
-                return match
-        return None
+        if inside is None:
+            return None
+        roles: dict[str, Role] = {a: role(graph, settled.get(a)) for a in (*self.arguments, *self.seen)}
+        if self.told:
+            roles[self.told] = DTYPE_NAMES.get(value(results[0]).dtype, "")
+        names: dict[int, str] = dict(zip(wanted, (r.name for r in results), strict=True))
+        shown = ("y", *FURTHER)[: 1 if self._single(roles) else len(self.results)]
+        roles |= {RESULTS: ", ".join(shown), **{FURTHER[i - 1]: name for i, name in names.items() if i}}
+        return Match(self.name, self.function, True, inside, names.get(0, results[0].name), roles)
 
     def reason(self, graph: Graph, match: Match) -> str:
         """Why it does not take a match; "" where it does."""
         facts = facts_of(match, graph, Host())
-        if why_not := whole(graph, match, self.trained) or self._untrained(graph, match):
+        if why_not := replaces(graph, match, self.trained) or self._untrained(graph, match):
             return why_not
         dtypes = {facts.dtypes[r] for r in self.alike if r in facts.dtypes}
         if len(dtypes) != 1 or not dtypes <= DTYPES:
@@ -163,8 +206,9 @@ class Launcher:
 
     def _untrained(self, graph: Graph, match: Match) -> str:
         """Which operand wants a gradient that the kernel does not have; "" where none does."""
-        given = {match.roles.get(a): a for a in self.untrained}
-        wants = [given[i.name] for i in graph.region.inputs if i.requires_grad and i.name in given]
+        wanting = {i.name for i in graph.region.inputs if i.requires_grad}
+        nodes = {a: node_of(graph, match.roles.get(a)) for a in self.untrained}
+        wants = [a for a, node in nodes.items() if node is not None and wanting & _inputs_of(graph, node)]
         return f"no gradient for {wants[0]}" if wants else ""
 
     def _wanted(self, match: Match) -> dict[int, str]:
@@ -172,30 +216,41 @@ class Launcher:
         names = {i: name for i, r in enumerate(FURTHER, 1) if isinstance(name := match.roles.get(r), str)}
         return names if match.output in names.values() else {0: match.output, **names}
 
-    def replaced(self, graph: Graph, match: Match) -> torch.fx.GraphModule:
-        """The graph's module with the call in the place of everything."""
+    def replaced(self, graph: Graph, matches: Sequence[Match]) -> torch.fx.GraphModule:
+        """The graph's module with the call in the place of every match."""
         module = copy.deepcopy(graph.module)
         nodes = _named(graph, module)
-        final = next(n for n in module.graph.nodes if n.op == "output")
+        for match in matches:
+            self._replace(module.graph, nodes, match)
+        module.graph.eliminate_dead_code()
+        module.graph.lint()
+        module.recompile()
+        return module
+
+    def _replace(self, code: torch.fx.Graph, nodes: dict[str, Node], match: Match) -> None:
+        final = next(n for n in code.nodes if n.op == "output")
         module_name = "ops.trained" if self.trained else self.module
         function = getattr(import_module(f"kernels.{module_name}"), self.function)
         given = [match.roles.get(a) for a in self.arguments]
         taken = [nodes[v] if isinstance(v, str) and a not in self.constants else v
                  for a, v in zip(self.arguments, given, strict=True)]  # fmt: skip
-        with module.graph.inserting_before(final):
-            made = module.graph.call_function(function, tuple(taken), dict(self.fixed))
-            for index, name in self._wanted(match).items():
-                wanted, old = value(nodes[name]), nodes[name]
-                new = made if self._single(match.roles) else module.graph.call_function(operator.getitem, (made, index))
+        wanted_nodes = {index: nodes[name] for index, name in self._wanted(match).items()}
+        alone = next(iter(wanted_nodes.values())) if len(wanted_nodes) == 1 else None
+        with code.inserting_before(final if alone is None else alone):
+            made = code.call_function(function, tuple(taken), dict(self.fixed))
+            for index, old in wanted_nodes.items():
+                wanted = value(old)
+                new = made if self._single(match.roles) else code.call_function(operator.getitem, (made, index))
                 if self.rank is not None and (wanted.dim() != self.rank or _before_views(old) != wanted.shape):
-                    new = module.graph.call_function(torch.reshape, (new, tuple(wanted.shape)))
+                    new = code.call_function(torch.reshape, (new, tuple(wanted.shape)))
                 if self._gives_dtype(index, match.roles, nodes) != wanted.dtype:
-                    new = module.graph.call_function(torch.ops.aten._to_copy.default, (new,), {"dtype": wanted.dtype})
-                final.replace_input_with(old, new)
-        module.graph.eliminate_dead_code()
-        module.graph.lint()
-        module.recompile()
-        return module
+                    new = code.call_function(torch.ops.aten._to_copy.default, (new,), {"dtype": wanted.dtype})
+                new.meta["val"] = wanted
+                if alone is None:  # one of the results may be read by what computes another
+                    final.replace_input_with(old, new)
+                else:
+                    old.replace_all_uses_with(new)
+                nodes[old.name] = new
 
     def _laid_out(self, index: int, out: torch.Tensor, match: Match, nodes: Mapping[str, Node]) -> bool:
         """The kernel's result has the strides of the region's."""
@@ -231,6 +286,12 @@ def _named(graph: Graph, module: torch.fx.GraphModule) -> dict[str, Node]:
     holders = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs = {name: node for (name, _), node in zip(graph.inputs, holders, strict=True)}
     return {n.name: n for n in module.graph.nodes} | inputs
+
+
+def _inputs_of(graph: Graph, node: Node) -> set[Role]:
+    """The region's inputs that a node is, or is computed from."""
+    reached = {node, *(n for inside in between([node], ()) for n in inside.all_input_nodes)}
+    return {role(graph, n) for n in reached if n.op == "placeholder"}
 
 
 def _bound(pattern: Pattern, results: Sequence[Node]) -> Iterator[Bound]:

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from kernels.ops.attention import flash_attention as flash
 from kernels.ops.attention.attention_backward import attention_backward
+from kernels.ops.elementwise import dropout as drops
 from kernels.ops.elementwise import gated_activation as gated
 from kernels.ops.elementwise import rope as rotary
 from kernels.ops.matmul import grouped_gemm as grouped
@@ -154,6 +155,25 @@ class _Rope(Function):
     def backward(ctx: Any, dq: Tensor, dk: Tensor | None = None) -> Gradients:
         made = rotary.rope_backward(dq, dk, *ctx.saved_tensors)
         return *(made if isinstance(made, tuple) else (made, None)), None, None
+
+
+def dropout(x: Tensor, p: float, seed: int | None = None, offset: int = 0) -> Tensor:
+    """x / (1 - p), each element 0 instead with probability p; its backward draws the same words anew from the seed."""
+    if not _asked(x):
+        return drops.dropout(x, p, seed, offset)
+    return _Dropout.apply(x, p, drops.drawn_seed() if seed is None else seed, offset)  # type: ignore[no-any-return]
+
+
+class _Dropout(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float, seed: int, offset: int) -> Tensor:
+        ctx.settings = (p, seed, offset)
+        return drops.dropout(x, p, seed, offset)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Gradients:
+        return drops.dropout_backward(dy, *ctx.settings), None, None, None
 
 
 def linear_recurrence(a: Tensor, b: Tensor) -> Tensor:
@@ -352,6 +372,11 @@ def grouped_gemm(
     return _GroupedGemm.apply(x, w, offsets, source, target, weight)  # type: ignore[no-any-return]
 
 
+def grouped_mm(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
+    """grouped_gemm as F.grouped_mm says it: ends [E], where the rows of each expert end, the last one's at T."""
+    return grouped_gemm(x, w, grouped.with_start(ends))
+
+
 class _GroupedGemm(Function):
     @staticmethod
     def forward(
@@ -435,6 +460,14 @@ def max_pool(x: Tensor, window: pool.Window) -> Tensor:
     return _MaxPool.apply(x, window) if _asked(x) else pool.max_pool(x, window)
 
 
+def max_pool2d(
+    x: Tensor, size: pool.Pair, stride: pool.Pair | None = None, padding: pool.Pair = (0, 0),
+    dilation: pool.Pair = (1, 1), ceil: bool = False,
+) -> Tensor:  # fmt: skip
+    """max_pool of a window of these settings, in the order of F.max_pool2d."""
+    return max_pool(x, pool.Window(size, stride, padding, dilation, ceil))
+
+
 class _MaxPool(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, window: pool.Window) -> Tensor:
@@ -453,6 +486,14 @@ class _MaxPool(Function):
 def average_pool(x: Tensor, window: pool.Window) -> Tensor:
     """The mean of each window; nothing is kept for its backward."""
     return _AveragePool.apply(x, window) if _asked(x) else pool.average_pool(x, window)
+
+
+def avg_pool2d(
+    x: Tensor, size: pool.Pair, stride: pool.Pair | None = None, padding: pool.Pair = (0, 0), ceil: bool = False,
+    counted: bool = True,
+) -> Tensor:  # fmt: skip
+    """average_pool of a window of these settings, in the order of F.avg_pool2d."""
+    return average_pool(x, pool.Window(size, stride, padding, ceil=ceil, counted=counted))
 
 
 class _AveragePool(Function):

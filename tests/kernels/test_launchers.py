@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernels.candidates import candidates
+from kernels.candidates import candidates, hand_written
 from kernels.hand_written import LAUNCHERS, WRITTEN
 from kernels.host import Host
-from profiler.region.graph.lowering import Graph, lower
+from profiler.region.graph.lowering import Graph, lower, without_grad
 from profiler.region.graph.patterns import match
 from profiler.region.language.text import parse
 from tests.kernels.libraries.quantised_spellings import INT4, INT8_WEIGHT, LOOK_ALIKE
@@ -46,8 +47,21 @@ CODED = (
     "a = y.abs().amax({dim}, keepdim=True).clamp(min={least}) / 448.0\n"
     "q = (y / a).clamp(-448.0, {top}).to(f8e4m3)\nreturn {results}\n"
 )
+RAGGED = "v: bf16[64, 8]\no: i64[9].offsets(64)\n"
+EXPERTS = "x: bf16[64, 32]\nw: bf16[4, 32, 48]\no: i32[4].offsets(64)\n"
+STEPS = (
+    "a: f32[2, 5, 16]\nb: f32[2, 5, 16]\nh = torch.{first}\ns = []\nfor t in range({count}):\n    h = {step}\n"
+    "    s.append(h)\nreturn torch.stack(s, {dim})\n"
+)
 IMAGE = "x: f32[2, 4, 8, 8]\nw: f32[4, 1, 3, 3]\nb: f32[4]\n"
 SPREAD = "v = x.pow(2).mean(1, keepdim=True)\n"
+
+
+def recurrence(
+    first: str = "zeros_like(b[:, 0])", step: str = "a[:, t] * h + b[:, t]", count: int = 5, dim: int = 1
+) -> str:
+    """A loop over time of the same operations, in this order or another."""
+    return STEPS.format(first=first, step=step, count=count, dim=dim)
 
 
 def found(text: str) -> dict[str, str]:
@@ -66,7 +80,7 @@ def found(text: str) -> dict[str, str]:
         ("outer_dim_softmax_short", "softmax_axis"), ("softmax_rows_128k", "softmax_axis"),
         ("softmax_rows_1M_few", "softmax_axis"), ("rmsnorm_channel_dim", "channel_norm"), ("rope_rotate_half", "rope"),
         ("two_axis_reduction", "two_axis_reduction"), ("tiny_hidden_fused_mlp", "fused_mlp"),
-        ("layernorm_backward_manual", "layer_norm_backward"),
+        ("layernorm_backward_manual", "layer_norm_backward"), ("linear_recurrence_loop", "linear_recurrence"),
     ],
 )  # fmt: skip
 def test_the_measured_regions_have_their_kernel(region: str, kernel: str) -> None:
@@ -134,6 +148,20 @@ def test_the_other_measured_regions_have_none(region: str) -> None:
         (BAGS + "return F.embedding_bag(i, t, o)\n", "embedding_bag"),
         (BAGS + "return F.embedding_bag(i, t, o, mode='max', include_last_offset=True)\n", "embedding_bag"),
         (BAGS + "w: f32[100]\nreturn F.embedding_bag(i, t, o, mode='sum', per_sample_weights=w)\n", "embedding_bag"),
+        (PLANES + "return F.max_pool2d(x, 3, 2, 1)\n", "max_pool"),
+        (PLANES + "return F.max_pool2d(x, (3, 2), dilation=2, ceil_mode=True)\n", "max_pool"),
+        ("x: f32[2, 6, 20]\nreturn F.max_pool1d(x, 3, 2, 1)\n", "max_pool"),
+        (PLANES + "return F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)\n", "average_pool"),
+        ("x: f16[2, 64, 8, 8].channels_last\nreturn F.avg_pool2d(x, 2)\n", "average_pool"),
+        (EXPERTS + "return F.grouped_mm(x, w, offs=o)\n", "grouped_gemm"),
+        (RAGGED + "return torch.segment_reduce(v, 'mean', offsets=o, axis=0)\n", "segment_reduce"),
+        (RAGGED + "return torch.segment_reduce(v, 'max', offsets=o, unsafe=True)\n", "segment_reduce"),
+        ("x: bf16[8, 64]\nreturn F.dropout(x, 0.1)\n", "dropout"),
+        (recurrence(), "linear_recurrence"),
+        (recurrence(step="b[:, t] + h * a[:, t]", dim=-2), "linear_recurrence"),
+        (recurrence(first="zeros(2, 16)", step="torch.addcmul(b[:, t], h, a[:, t])"), "linear_recurrence"),
+        ("a: f32[2, 3, 16]\nb: f32[2, 3, 16]\nh = b[:, 0]\nk = a[:, 1] * h + b[:, 1]\n"
+         "return torch.stack((h, k, a[:, 2] * k + b[:, 2]), 1)\n", "linear_recurrence"),
         (NARROW + "return ((a.float() * p) @ (b.float() * q[:, None]).t()).to(bf16)\n", "scaled_gemm"),
         (HEAD + "return F.cross_entropy(l.float().view(-1, 64), t)\n", "linear_cross_entropy"),
         (HEAD + "return F.cross_entropy(l.view(-1, 64).float(), t, ignore_index=3, reduction='none')\n",
@@ -237,6 +265,23 @@ def test_other_ways_to_write_it(text: str, kernel: str) -> None:
         STORED + "return F.relu(torch.add(F.batch_norm(x, m, v, g, b), r, alpha=2))\n",
         STORED + "return F.relu(F.batch_norm(x, m, v, g, b) + r[:1])\n",  # a residual that is spread
         STORED + "return F.relu(F.batch_norm(x, None, None, g, b, True))\n",  # the batch's own statistics
+        PLANES + "y, i = F.max_pool2d(x, 3, return_indices=True)\nreturn y, i\n",  # torch's own places
+        PLANES + "return F.avg_pool2d(x, 3, divisor_override=5)\n",
+        PLANES + "return F.max_pool2d(x, 3)[1:]\n",
+        "x: f32[4, 8, 8]\nreturn F.max_pool2d(x, 3)\n",
+        RAGGED + "return torch.segment_reduce(v, 'max', offsets=o, initial=0)\n",
+        "v: f32[64]\no: i64[9].offsets(64)\nreturn torch.segment_reduce(v, 'sum', offsets=o)\n",
+        "x: bf16[4, 64, 32]\nw: bf16[4, 32, 48]\nreturn F.grouped_mm(x, w)\n",
+        "x: bf16[8, 64]\nreturn F.dropout(x, 0.1) * 2\n",
+        recurrence(step="a[:, 4 - t] * h + b[:, 4 - t]"),  # backwards in time
+        recurrence(step="a[:, t] * h + b[:, 4 - t]"),
+        recurrence(step="a[:, t] * h - b[:, t]"),
+        recurrence(step="torch.add(a[:, t] * h, b[:, t], alpha=2)"),
+        recurrence(step="a[:, t] * b[:, t] + h"),
+        recurrence(step="a[:, 0] * h + b[:, t]"),  # one factor for every step
+        recurrence(count=4),  # not all of them
+        recurrence(dim=0),
+        recurrence(first="ones_like(b[:, 0])"),
         CODED.format(dim=0, least=1e-12, top=448.0, results="q, a, s"),  # scales of columns
         CODED.format(dim=-1, least=0.0, top=448.0, results="q, a, s"),  # a row of zeros has no scale
         CODED.format(dim=-1, least=1e-12, top=240.0, results="q, a, s"),  # another type's range
@@ -276,6 +321,10 @@ def test_what_only_looks_alike_is_none(text: str) -> None:
          "return torch.zeros(4, 8).index_add(0, seg, v) / n[:, None]\n", "not said to run from 0"),
         (BAGS.replace(".offsets", ".below") + "return F.embedding_bag(i, t, o)\n", "not said to run from 0"),
         (BAGS.replace(".below(64)", "") + "return F.embedding_bag(i, t, o)\n", "not counted from 0"),
+        (EXPERTS.replace(".offsets(64)", ".offsets(60)") + "return F.grouped_mm(x, w, offs=o)\n", "the last row"),
+        (RAGGED.replace(".offsets", ".below") + "return torch.segment_reduce(v, 'sum', offsets=o)\n", "run from 0"),
+        (PLANES + "return F.max_pool2d(x, 16)\n", "up to 255 positions"),
+        ("x: f32[64, 9].strides(1, 64)\nreturn F.dropout(x, 0.1)\n", "other strides"),
         ("x: f64[2, 64, 30]\nreturn F.silu(F.group_norm(x, 8))\n", "operands of f64"),
         (STORED.replace("m: f32", "m: f64") + "return F.batch_norm(x, m, v, g, b)\n", "vectors of f64"),
     ],
@@ -336,3 +385,62 @@ def test_training_has_the_loss_of_a_linear_layer_with_its_gradients(reduction: s
     assert made.available is not bool(reason)
     assert reason in made.reason
     assert "from kernels.ops.trained import linear_cross_entropy" in made.call
+
+
+def trained_in(text: str, kernel: str) -> list[tuple[bool, str, frozenset[str] | None]]:
+    """Whether it is available, why not, and the part that it takes, of the kernel in a region with gradients."""
+    region = parse(text)
+    graph = replace(lower(without_grad(region)), region=region)
+    return [(c.available, c.reason, c.part) for c in hand_written(graph, match(graph)) if c.name == f"triton:{kernel}"]
+
+
+def test_in_training_a_kernel_with_a_backward_takes_each_of_its_parts() -> None:
+    text = PLANES.replace("16, 16]", "16, 16].requires_grad")
+    text += "y = F.max_pool2d(F.max_pool2d(relu(x), 3, 2, 1), 2)\nreturn F.avg_pool2d(y, 2) * 2\n"
+    both = frozenset({"max_pool2d_with_indices", "max_pool2d_with_indices_1"})
+    assert trained_in(text, "max_pool") == [(True, "", both)]
+    assert trained_in(text, "average_pool") == [(True, "", frozenset({"avg_pool2d"}))]
+    plain = candidates(lower(parse(text.replace(".requires_grad", ""))), HOST)
+    assert not [c for c in plain if c.name.endswith("_pool")], "a forward is for torch.compile as a whole"
+
+
+def test_a_part_whose_inside_others_read_stays() -> None:
+    text = "x: f32[2, 4, 8, 8].requires_grad\ny, i = F.max_pool2d(x, 2, return_indices=True)\nreturn y * 2, i\n"
+    assert trained_in(text, "max_pool") == []
+    states = recurrence().replace("16]", "16].requires_grad")
+    assert trained_in(states, "linear_recurrence") == [(True, "", None)]
+    assert (
+        trained_in(states.replace("return torch.stack(s, 1)", "return torch.stack(s, 1), h"), "linear_recurrence") == []
+    )
+
+
+def test_tables_that_are_learned_have_no_gradient_in_a_part_either() -> None:
+    """The cosines of the rotation are computed from an input that wants a gradient."""
+    text = ROPE.replace("q: f32[2, 4, 16, 8]", "q: f32[2, 4, 16, 8].requires_grad")
+    text += "d = cos(c)\ny = q * d + torch.cat((-q[..., 4:], q[..., :4]), -1) * s\nreturn y * 2\n"
+    assert [available for available, *_ in trained_in(text, "rope")] == [True]
+    learned = text.replace("c: f32[16, 8]", "c: f32[16, 8].requires_grad")
+    ((available, reason, _),) = trained_in(learned, "rope")
+    assert (available, reason) == (False, "no gradient for cos")
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("F.embedding_bag(i, t, o, scale_grad_by_freq=True)", "scaled by how often"),
+        ("F.embedding_bag(i, t, o, sparse=True)", "sparse"),
+    ],
+)
+def test_a_table_s_gradient_of_another_kind_is_not_ours(call: str, reason: str) -> None:
+    text = BAGS.replace("16]", "16].requires_grad")
+    ((available, why, _),) = trained_in(f"{text}return {call}\n", "embedding_bag")
+    assert not available
+    assert reason in why
+    assert found(f"{BAGS}return {call}\n") == {"embedding_bag": ""}, "without a gradient it does not matter"
+
+
+@pytest.mark.parametrize(("dtype", "available"), [("f32", True), ("bf16", False)])
+def test_the_gradient_of_a_maximum_that_rows_of_16_bits_share_is_torch_s_own(dtype: str, available: bool) -> None:
+    text = RAGGED.replace("bf16[64, 8]", f"{dtype}[64, 8].requires_grad")
+    text += "return torch.segment_reduce(v, 'max', offsets=o)\n"
+    assert [one for one, *_ in trained_in(text, "segment_reduce")] == [available]

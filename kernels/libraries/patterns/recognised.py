@@ -13,7 +13,7 @@ from torch.fx import Node
 from kernels.libraries.patterns import graph_matchers
 from kernels.libraries.patterns.recipes import RECIPES, Recipe
 from kernels.libraries.patterns.tails import tail
-from kernels.libraries.patterns.terms import Call, Either, Leaf, Listed, Term, Viewed, With, arguments, fits
+from kernels.libraries.patterns.terms import Call, Either, Leaf, Listed, Term, Viewed, With, arguments, fits, heads
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import VIEWS, Match, Role, operation_names, role
@@ -137,9 +137,9 @@ def _recipes(graph: Graph) -> Iterator[Match]:
     for node, name in graph.named_calls:
         by_name.setdefault(name, []).append(node)
     present = by_name.keys()
-    for recipe, heads, needed in zip(RECIPES, HEADS, NEEDED, strict=True):
+    for recipe, by_term, needed in zip(RECIPES, HEADS, NEEDED, strict=True):
         taken: set[str] = set()
-        for term, first, wanted in zip(recipe.terms, heads, needed, strict=True):
+        for term, first, wanted in zip(recipe.terms, by_term, needed, strict=True):
             if not any(all(names & present for names in way) for way in wanted):
                 continue
             for node in (n for head in sorted(first & present) for n in by_name[head]):
@@ -213,18 +213,6 @@ def leaf_roles(term: Any) -> frozenset[str]:
     return frozenset().union(*(leaf_roles(p) for p in parts)) if parts else frozenset()
 
 
-def _heads(term: Term) -> frozenset[str]:
-    """Names of the calls that a term may be."""
-    if isinstance(term, Call):
-        return frozenset(term.names)
-    if isinstance(term, Either):
-        return frozenset().union(*map(_heads, term.terms))
-    if isinstance(term, (With, Viewed)):
-        more = frozenset(term.views) if isinstance(term, Viewed) else frozenset()
-        return _heads(term.term) | more
-    return frozenset()
-
-
 Ways = frozenset[frozenset[frozenset[str]]]
 """Any of these; of each, all; of each of them, one name."""
 NO_NEED: Ways = frozenset({frozenset()})
@@ -250,6 +238,6 @@ def _both(one: Ways, other: Ways) -> Ways:
     return frozenset(a | b for a in one for b in other)
 
 
-HEADS: tuple[tuple[frozenset[str], ...], ...] = tuple(tuple(map(_heads, r.terms)) for r in RECIPES)
+HEADS: tuple[tuple[frozenset[str], ...], ...] = tuple(tuple(map(heads, r.terms)) for r in RECIPES)
 NEEDED: tuple[tuple[Ways, ...], ...] = tuple(tuple(map(_ways, r.terms)) for r in RECIPES)
 """Of each recipe's terms, in order."""

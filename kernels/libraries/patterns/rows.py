@@ -293,37 +293,6 @@ def _quantised_patterns() -> tuple[Pattern, ...]:
     return tuple(patterns)
 
 
-def _bags(weights: Term | None, whole: bool) -> Term:
-    """whole: the offsets hold the end of the last bag too."""
-    given = {"scale_grad_by_freq": ANY, "mode": Constant("number"), "sparse": ANY, "per_sample_weights": weights,
-             "include_last_offset": whole}  # fmt: skip
-    operands = (Leaf("table"), Leaf("indices"), Leaf("offsets"))
-    bag = part(Call(("_embedding_bag_forward_only", "_embedding_bag"), operands, given), 0)
-    return With(bag, {"include_last_offset": whole})
-
-
-BAGS = tuple(_bags(weights, whole) for weights in (Leaf("sample_weights"), None) for whole in (True, False))
-BAG_MODES = ("sum", "mean", "max")
-
-
-def _embedding_bag(bound: Bound) -> Roles | None:
-    weights, mode = bound.get("sample_weights"), BAG_MODES[bound["number"]]
-    if len(shape(bound["table"])) != 2 or len(shape(bound["indices"])) != 1 or (weights is not None and mode != "sum"):
-        return None
-    return {"sample_weights": None, **bound, "mode": mode}
-
-
-def _bags_limits(facts: Facts, graph: Graph) -> str:
-    given = {i.name: i for i in graph.region.inputs}
-    offsets, indices = given.get(str(facts.roles["offsets"])), given.get(str(facts.roles["indices"]))
-    if offsets is None or offsets.offsets is None:
-        return "offsets that are not said to run from 0"
-    if indices is None or indices.below is None:
-        return "indices that are not counted from 0"
-    weights = facts.dtypes.get("sample_weights", "f32")
-    return "" if weights in DTYPES else f"weights of {weights}"
-
-
 LEAST = 1e-12
 """What a row's largest number is at least where the region has none, because its scale is given: the kernel's own."""
 
@@ -419,12 +388,6 @@ ROWS: tuple[Launcher, ...] = (
         ("x", "residual", "weight", "bias", "scale", "eps", "centered", "scales", "least"), ("f8e4m3", "f32", "x"),
         _quantised_patterns(), _norm_quantise, ("x", "residual"), frozenset({"eps", "centered", "scales", "least"}),
         rank=-1, limits=_vectors_limits,
-    ),
-    Launcher(
-        "triton:embedding_bag", "embedding_bag", "embedding_bag",
-        ("table", "indices", "offsets", "sample_weights", "mode", "include_last_offset"), ("table",),
-        tuple(Pattern((term,)) for term in BAGS), _embedding_bag, ("table",),
-        frozenset({"mode", "include_last_offset"}), limits=_bags_limits,
     ),
     Launcher(
         "triton:two_axis_reduction", "two_axis_reduction", "two_axis_reduction", ("x",), ("f32", "f32"),

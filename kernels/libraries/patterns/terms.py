@@ -35,6 +35,13 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """A list of whole numbers in an argument, as a tuple."""
+
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """One of these values."""
 
@@ -87,7 +94,7 @@ class Viewed:
     role: str = ""
 
 
-Term = Leaf | Constant | Fixed | Call | Listed | Either | With | Viewed
+Term = Leaf | Constant | Sizes | Fixed | Call | Listed | Either | With | Viewed
 
 
 def call(name: str, *operands: Term, role: str = "", **options: Any) -> Call:
@@ -105,6 +112,23 @@ def part(term: Term, index: int) -> Call:
     return call("getitem", term, index=index)
 
 
+def flag(role: str) -> Either:
+    """Whether an argument is set."""
+    return either(*(With(Fixed((is_set,)), {role: is_set}) for is_set in (True, False)))
+
+
+def heads(term: Term) -> frozenset[str]:
+    """Names of the calls that a term may be."""
+    if isinstance(term, Call):
+        return frozenset(term.names)
+    if isinstance(term, Either):
+        return frozenset().union(*map(heads, term.terms))
+    if isinstance(term, (With, Viewed)):
+        more = frozenset(term.views) if isinstance(term, Viewed) else frozenset()
+        return heads(term.term) | more
+    return frozenset()
+
+
 def fits(term: Term, node: Any, bound: Bound, exact: bool = False) -> Iterator[Bound]:
     """Every way in which the node is the term, with what is bound then.
 
@@ -114,6 +138,9 @@ def fits(term: Term, node: Any, bound: Bound, exact: bool = False) -> Iterator[B
         yield from _leaf(term, node, bound)
     elif isinstance(term, Constant):
         yield from _constant(term, node, bound)
+    elif isinstance(term, Sizes):
+        if isinstance(node, (list, tuple)) and all(isinstance(n, int) for n in node):
+            yield {**bound, term.role: tuple(node)}
     elif isinstance(term, Fixed):
         if any(_equal(node, v) for v in term.values):
             yield bound

@@ -118,13 +118,20 @@ def launch(variant: Variant, x: torch.Tensor, y: torch.Tensor, p: float, seed: i
     )  # fmt: skip
 
 
-def dropout(x: torch.Tensor, p: float, seed: int, offset: int = 0) -> torch.Tensor:
+def drawn_seed() -> int:
+    """A seed from torch's generator on the CPU: torch.manual_seed sets what comes. A CUDA graph keeps the one it has
+    captured."""
+    return int(torch.randint(1 << 62, ()))
+
+
+def dropout(x: torch.Tensor, p: float, seed: int | None = None, offset: int = 0) -> torch.Tensor:
     """x / (1 - p), each element 0 instead with probability p; x of any shape in f32, f16 or bf16, y contiguous.
 
     The same seed and offset drop the same elements: one call takes (n + 3) // 4 offsets, so the next call's offset is
-    that much larger. 0 <= p <= 1; 0 <= seed < 2^63; 0 <= offset < 2^31. A dropped NaN is 0, so p = 1 gives zeros.
-    A strided x is copied. Raises TypeError for other dtypes, ValueError for other numbers.
+    that much larger. 0 <= p <= 1; 0 <= seed < 2^63, None: drawn anew; 0 <= offset < 2^31. A dropped NaN is 0, so p = 1
+    gives zeros. A strided x is copied. Raises TypeError for other dtypes, ValueError for other numbers.
     """
+    seed = drawn_seed() if seed is None else seed
     if x.dtype not in DTYPES:
         raise TypeError(f"dropout takes f32, f16 or bf16, not {x.dtype}")
     if not (0 <= p <= 1 and 0 <= seed < 2**63 and 0 <= offset < 2**31):

@@ -362,6 +362,16 @@ def grouped_gemm(
     return y
 
 
+def grouped_mm(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """grouped_gemm as F.grouped_mm says it: ends [E], where the rows of each expert end, the last one's at T."""
+    return grouped_gemm(x, w, with_start(ends))
+
+
+def with_start(ends: torch.Tensor) -> torch.Tensor:
+    """Offsets [E + 1] of groups that end at these."""
+    return torch.nn.functional.pad(ends, (1, 0))
+
+
 def grouped_gemm_backward(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor, source: torch.Tensor | None = None,
     target: torch.Tensor | None = None, weight: torch.Tensor | None = None, precision: str = "ieee",

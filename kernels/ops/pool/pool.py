@@ -379,6 +379,22 @@ def average_pool(x: torch.Tensor, window: Window) -> torch.Tensor:
     return _forward("average_pool", x, window, False, False)[0]
 
 
+def max_pool2d(
+    x: torch.Tensor, size: Pair, stride: Pair | None = None, padding: Pair = (0, 0), dilation: Pair = (1, 1),
+    ceil: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """max_pool of a window of these settings, in the order of F.max_pool2d."""
+    return max_pool(x, Window(size, stride, padding, dilation, ceil))
+
+
+def avg_pool2d(
+    x: torch.Tensor, size: Pair, stride: Pair | None = None, padding: Pair = (0, 0), ceil: bool = False,
+    counted: bool = True,
+) -> torch.Tensor:  # fmt: skip
+    """average_pool of a window of these settings, in the order of F.avg_pool2d."""
+    return average_pool(x, Window(size, stride, padding, ceil=ceil, counted=counted))
+
+
 def window_of(c: Case) -> Window:
     """Of a case: k, and s, p, d, or pairs of them."""
 

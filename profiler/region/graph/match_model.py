@@ -38,7 +38,9 @@ def calls(graph: Graph, *names: str) -> Iterator[Node]:
 
 
 def role(graph: Graph, node: object) -> Role:
-    """How a Match names a node: a region input by its own name, an operation by the graph's, a number as itself."""
+    """How a Match names a node: a region input by its own name, an operation by the graph's, numbers as themselves."""
+    if isinstance(node, tuple) and all(isinstance(n, int) for n in node):
+        return node
     if not isinstance(node, Node):
         return node if isinstance(node, int | float | bool) or node is None else str(node)
     if node.op == "placeholder":

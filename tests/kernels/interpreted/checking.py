@@ -17,11 +17,14 @@ from profiler.region.model import Region
 
 
 def inputs_of(region: Region, seed: int = 0, scale: float = 1.0) -> list[torch.Tensor]:
-    """Random tensors with the region's shapes, dtypes and strides."""
+    """Random tensors with the region's shapes, dtypes and strides; offsets sorted, from 0 to where they end."""
     generator = torch.Generator().manual_seed(seed)
     made = []
-    for fake in program(region).inputs:
-        if fake.dtype == torch.bool:
+    for item, fake in zip(region.inputs, program(region).inputs, strict=True):
+        if item.offsets is not None:
+            cuts = torch.randint(item.offsets + 1, (fake.shape[0] - 2,), generator=generator).sort().values
+            value = torch.cat((torch.zeros(1), cuts, torch.full((1,), item.offsets))).to(fake.dtype)
+        elif fake.dtype == torch.bool:
             value = torch.rand(fake.shape, generator=generator) > 0.4
         elif fake.dtype.is_floating_point:
             value = (torch.randn(fake.shape, generator=generator, dtype=torch.float64) * scale).to(fake.dtype)

@@ -107,6 +107,9 @@ def test_a_residual_s_norm_needs_no_eps_to_be_one_kernel() -> None:
 
 
 TRAINED_HEADS = HEADS.replace("]\n", "].requires_grad\n")
+TABLE = "t: f32[12, 16].requires_grad\ni: i64[40].below(12)\no: i64[6].offsets(40)\n"
+PLANES = "x: f32[2, 4, 18, 18].requires_grad\n"
+RAGGED = "v: f32[40, 8].requires_grad\no: i64[4].offsets(40)\n"
 TRAINED = {
     "rms_norm by hand": (
         "triton:rms_norm",
@@ -151,6 +154,36 @@ TRAINED = {
         "s = torch.tanh(q @ k.transpose(-2, -1) * 0.25 / 5.0) * 5.0\n"
         "s = s.masked_fill((d < 0) | (d >= 12), float('-inf'))\ny = torch.softmax(s, -1) @ v\nz = y * 2\nreturn z\n",
     ),
+    "bags": ("triton:embedding_bag", TABLE + "return F.embedding_bag(i, t, o, include_last_offset=True)\n"),
+    "bags of weighted rows": (
+        "triton:embedding_bag",
+        TABLE + "w: f32[40].requires_grad\ny = F.embedding_bag(i, t, o, mode='sum', per_sample_weights=w)\n"
+        "return relu(y)\n",
+    ),
+    "the largest of bags before a product": (
+        "triton:embedding_bag",
+        TABLE + "w: f32[16, 8].requires_grad\n"
+        "y = F.embedding_bag(i, t, o, mode='max', include_last_offset=True)\nreturn y @ w\n",
+    ),
+    "pools in a block": (
+        "triton:max_pool",
+        PLANES + "y = F.max_pool2d(F.max_pool2d(relu(x), 3, 2, 1), 2)\nreturn y * 2\n",
+    ),
+    "a pool along time": ("triton:max_pool", "x: f32[2, 4, 18].requires_grad\nreturn F.max_pool1d(x, 3, 2, 1)\n"),
+    "averages in a block": (
+        "triton:average_pool",
+        PLANES + "y = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)\nreturn y * y\n",
+    ),
+    "sums of segments": (
+        "triton:segment_reduce",
+        RAGGED + "y = torch.segment_reduce(v * v, 'sum', offsets=o, axis=0)\nreturn y + 1.0\n",
+    ),
+    "the largest of segments": ("triton:segment_reduce", RAGGED + "return torch.segment_reduce(v, 'max', offsets=o)\n"),
+    "a recurrence of gates": (
+        "triton:linear_recurrence",
+        "a: f32[2, 9, 16].requires_grad\nb: f32[2, 9, 16].requires_grad\ng = sigmoid(a)\nh = b[:, 0]\ns = [h]\n"
+        "for t in range(1, 9):\n    h = g[:, t] * h + b[:, t]\n    s.append(h)\nreturn torch.stack(s, 1) * a\n",
+    ),
     "causal convolution in a block": (
         "triton:causal_conv1d",
         "h: f32[2, 20, 6].requires_grad\nw: f32[6, 1, 4].requires_grad\nb: f32[6].requires_grad\n"
@@ -178,6 +211,23 @@ def test_a_kernel_in_a_training_region_has_the_gradients_of_eager(name: str) -> 
     assert len(ours) == len(theirs) > 1
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_s_gradient_goes_where_its_result_came_from_and_each_call_draws_anew() -> None:
+    text = "x: f32[64, 96].requires_grad\ny = F.dropout(x, 0.25)\nreturn y * 3.0\n"
+    assert "triton:dropout" in available(text)
+    x = torch.ones(64, 96, requires_grad=True)
+    run = build("triton:dropout", parse(text), {}, "cpu")
+    first, second = run(x)[0], run(x)[0]
+    assert not torch.equal(first, second)
+    (slope,) = torch.autograd.grad(first.sum(), x)
+    assert torch.equal(slope, first.detach()), "of ones, both are 3 / (1 - p) where it is kept"
+    assert sorted(first.unique().tolist()) == [0.0, 4.0]
+    assert abs(float((first == 0).float().mean()) - 0.25) < 0.03
+    torch.manual_seed(5)
+    again = run(x)[0]
+    torch.manual_seed(5)
+    assert torch.equal(run(x)[0], again), "torch.manual_seed sets what is dropped"
 
 
 def test_of_a_region_without_gradients_a_kernel_is_for_all_of_it() -> None:
