@@ -124,7 +124,12 @@ def lower(region: Region, binding: Mapping[str, int] | None = None, device: str 
     return _lowered(region, binding, program(region, binding, device))
 
 
-def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program) -> Graph:
+NAMES_IN_TRAINING: Mapping[str, str] = {"_embedding_bag_forward_only": "_embedding_bag"}
+"""What torch calls where nobody asks for a gradient -> what it calls in its place where one is asked for."""
+
+
+def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program, in_training: bool = False) -> Graph:
+    """in_training: operations are named as in the graph with gradients."""
     grad = region.requires_grad
     runner = _Lowering(built.graph)
     with quiet(), built.mode:
@@ -137,6 +142,9 @@ def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program) 
         except Exception as fault:  # autograd refuses (a value changed in place, no derivative), or torch fails
             raise _lowering_error(built.region, runner.current, fault) from None
     module.graph.eliminate_dead_code(is_impure_node=_mutates)
+    for node in module.graph.nodes if in_training else ():
+        if (name := NAMES_IN_TRAINING.get(name_of(node))) is not None:
+            node._rename(name)
     _keep_names_apart(region, module)
     module.recompile()
     chosen = dict(region.bindings[0] if binding is None else binding)
@@ -180,7 +188,7 @@ def written_alone(graph: Graph) -> Graph:
     if any(i.device.type != "cpu" for i in built.inputs):
         built = program(region, graph.binding)
     # Else its calls are the same: with gradients only more of them are refused.
-    return replace(_lowered(region, graph.binding, built), region=graph.region)
+    return replace(_lowered(region, graph.binding, built, in_training=True), region=graph.region)
 
 
 def _keep_names_apart(region: Region, module: torch.fx.GraphModule) -> None:

@@ -17,7 +17,7 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from profiler.region.language import scalar_values, syntax, vocabulary
+from profiler.region.language import grouped_fake, scalar_values, syntax, vocabulary
 from profiler.region.language.checks import label_of
 from profiler.region.language.recorder import Recorder, empty_input, one_line, quiet, shape_of
 from profiler.region.language.scalar_values import has_tensor
@@ -62,6 +62,7 @@ def program_in(
     region: Region, sizes: Mapping[str, int | torch.SymInt], device: str, mode: FakeTensorMode | None = None
 ) -> Program:
     """The same in a fake mode of the caller's: sizes may then be torch.SymInt of the mode's ShapeEnv."""
+    grouped_fake.install()
     try:
         with quiet():
             return _Builder(region, dict(sizes), device, mode).build()

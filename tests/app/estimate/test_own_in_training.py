@@ -11,11 +11,14 @@ from app.advice.rule import advise
 from app.analysis.analyze import AdviceContext, prepare
 from app.estimate import predict
 from app.estimate.facts import RegionFacts
+from app.estimate.rates import FITTED, longest_prefix
+from app.estimate.rates import TRAINED as SPREAD_AT_LEAST
 from kernels.host import Host
 from profiler.hardware import Device, find_device
 from profiler.region.language.text import parse
 from profiler.region.model import Workload
 from tests.conftest import ROOT
+from tests.kernels.ops.trained_regions import TRAINED
 
 RECORD = json.loads((ROOT / "tests" / "records" / "kernels-h200.json").read_text(encoding="utf-8"))
 ROWS = "x: bf16[8192, 16384].requires_grad\nw: bf16[16384].requires_grad\n"
@@ -139,3 +142,37 @@ def test_a_kernel_to_be_written_names_the_one_that_is_there_unmeasured() -> None
     (custom,) = (a for a in advice.alternatives if a.candidate == "triton:custom")
     assert "triton:weight_only_gemm" in custom.note
     assert "to be written" not in custom.note
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_kernel_with_a_backward_has_a_time_and_a_range_that_says_how_sure_it_is(name: str) -> None:
+    """Also one that no rate was fitted on: its range is no narrower than of those that were."""
+    candidate, text = TRAINED[name]
+    facts = facts_of(text)
+    (kernel,) = (k for k in facts.kernels if k.candidate == candidate)
+    predicted = predict.own(facts, h200(), kernel)
+    assert predicted is not None, "what it replaces is in the graph with gradients, by its name"
+    time = predicted.time_us
+    fitted = FITTED.spread[longest_prefix(FITTED.spread, candidate) or "triton"]
+    assert 0 < time.low <= time.mid <= time.high
+    assert time.high >= time.mid * max(SPREAD_AT_LEAST[1], fitted[1]) * 0.999
+    least = min(s.cost.ideal.bytes_read + s.cost.ideal.bytes_written for s in facts.shapes)
+    assert time.mid > least / h200().copy_rate * 1e6
+
+
+UNMEASURED = ("embedding_bag", "max_pool", "average_pool", "grouped_gemm", "segment_reduce")
+
+
+@pytest.mark.parametrize("kernel", UNMEASURED)
+def test_what_no_gpu_has_timed_with_its_backward_is_tried_and_not_advised(kernel: str) -> None:
+    candidate, text = next(v for v in TRAINED.values() if v[0] == f"triton:{kernel}")
+    facts = facts_of(text)
+    assert candidate in {k.candidate for k in facts.kernels}
+    assert not predict.is_measured(candidate, trained=True)
+    assert candidate not in {o.candidate for o in advise(facts, Workload(), h200()).alternatives}
+
+
+def test_dropout_and_a_recurrence_were_timed_with_their_backward() -> None:
+    for kernel in ("dropout", "linear_recurrence"):
+        candidate, text = next(v for v in TRAINED.values() if v[0] == f"triton:{kernel}")
+        assert candidate in {o.candidate for o in advise(facts_of(text), Workload(), h200()).alternatives}

@@ -11,6 +11,7 @@ from kernels.measure.processes.processes import ForkServer
 from kernels.measure.records import Record, advised_unchecked, judge_record
 from kernels.measure.session import Limits, Modules, ValidationRequest, validate
 from tests.kernels.measure.test_records import ANSWER
+from tests.kernels.ops.trained_regions import TRAINED
 
 PRODUCT = "x: {0}[48, 40]\nw: {0}[40, 48]\nreturn x @ w"
 REGISTRY = "tests.kernels.measure.candidate.products"
@@ -70,6 +71,20 @@ def test_the_reason_is_the_candidates_own(tool: str, said: str) -> None:
                Record("compile", "compile", message="needs a GPU")]  # fmt: skip
     assert advised_unchecked(records, {"tool": tool}) == said
     assert advised_unchecked(records, None) == ""
+
+
+NEWEST = ("bags of weighted rows", "pools in a block", "grouped products", "sums of segments", "dropout",
+          "a recurrence of gates")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEWEST)
+def test_a_kernel_in_the_place_of_a_part_is_checked_with_its_gradients(fork_server: ForkServer, name: str) -> None:
+    candidate, text = TRAINED[name]
+    request = ValidationRequest(text, device="cpu", limits=Limits(prepare_s=120), candidates=("eager", candidate))
+    by_name = {c.name: c for c in validate(request, fork_server=fork_server).candidates}
+    assert by_name[candidate].status == "correct", by_name[candidate].message
+    assert "checked in Triton" in by_name[candidate].message
+    assert by_name["eager"].status == "correct"
 
 
 def test_the_types_are_those_of_the_tasks_that_ran() -> None:
