@@ -134,6 +134,21 @@ def _refuse_negated(value: Value) -> None:
         raise Unsupported("the least or largest of negated integers, which Triton's compiler gets wrong")
 
 
+def _of_rows(b: Builder, guard: Value) -> Value | None:
+    """What a guard says of the rows, None where it says nothing. Raises Unsupported where it cuts through them."""
+    if guard.text == "{0} & {1}":
+        parts = [part for each in guard.args if (part := _of_rows(b, each)) is not None]
+        return b.expression("{0} & {1}", "bool", *parts) if len(parts) == 2 else next(iter(parts), None)
+    if guard.columns and guard.rows:
+        raise Unsupported("a walk along a row of which other elements are asked for")
+    return None if guard.columns else guard
+
+
+def _elements(memory: torch.Tensor) -> int:
+    """Elements of a tensor's dtype in its memory."""
+    return int(memory.untyped_storage().size()) // memory.element_size()
+
+
 def literal(number: float | bool, dtype: str) -> str:
     """A number as Triton text, in the dtype it is computed in."""
     if dtype == "bool":
@@ -299,23 +314,29 @@ class Builder:
             raise Unsupported("an index into what the same kernel computes")
         return self.gathered_at(node, (*index[:dim], ZERO, *index[dim + 1 :]), {dim: position})
 
-    def gathered_at(self, node: torch.fx.Node, fixed: Index, positions: Mapping[int, Value]) -> Value:
-        """Read node's element at an index that was itself read in some dimensions. May be negative.
+    def gathered_at(
+        self, node: torch.fx.Node, fixed: Index, positions: Mapping[int, Value], from_the_end: bool = True
+    ) -> Value:
+        """Read node's element at an index that was itself read or computed in some dimensions.
 
-        fixed: the index in the others, zero in these.
+        fixed: the index in the others, zero in these. from_the_end: it may be negative.
         """
         source = root(node)
         if source in self.inside or is_fill(source) or is_number(source):
             raise Unsupported("an index into what the same kernel computes")
         spots = []
+        near = _elements(fake(source)) < 2**31 and all(position.dtype == "i32" for position in positions.values())
+        dtype = "i32" if near else "i64"
         for dim, position in positions.items():
-            size = fake(node).shape[dim]
-            spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", "i64", self.cast(position, "i64"))
+            spot = self.cast(position, dtype)
+            if from_the_end:
+                size = fake(node).shape[dim]
+                spot = self.expression(f"tl.where({{0}} < 0, {{0}} + {size}, {{0}})", dtype, spot)
             spots.append((self.named(spot, "spot"), int(fake(node).stride(dim))))
         if len(spots) == 1:
             return self.load(node, source, fixed, (spots[0][0],), spots[0][1])
         text = " + ".join(f"{{{i}}} * {stride}" for i, (_, stride) in enumerate(spots))
-        spot = self.expression(text, "i64", *(s for s, _ in spots))
+        spot = self.expression(text, dtype, *(s for s, _ in spots))
         return self.load(node, source, fixed, (self.named(spot, "spot"),), 1)
 
     def load(
@@ -331,7 +352,7 @@ class Builder:
         name = self.names[source]
         if name not in self.operands:
             self.operands[name] = Operand(source, dtype, tuple(memory.shape), tuple(memory.stride()))
-        furthest = where.largest(self.domain) if not args else memory.untyped_storage().size() // memory.element_size()
+        furthest = where.largest(self.domain) if not args else _elements(memory)
         self.operands[name].reach = max(self.operands[name].reach, int(furthest))
         guard = self._guards[-1] if self._guards else None
         columns, rows = self.reach(where)
@@ -413,7 +434,7 @@ class Builder:
         if width != self.domain.width:
             value = self.cast(self.within_picked(argument, full), computed(dtype))
             return self.made(Value("expression", value.dtype, "{0}", (value,), limit=width))
-        return self.cast(self.value(argument, full), computed(dtype))
+        return self.cast(self.whole_row(argument, full), computed(dtype))
 
     def first_picked(self) -> Value:
         """Whether a column is one of those that are picked."""
@@ -430,8 +451,9 @@ class Builder:
         return self.value(node, index) if guard in self._guards else self.guarded(guard, node, index)
 
     def whole_row(self, node: torch.fx.Node, index: Index) -> Value:
-        """The node's element in every column, whatever is asked of the result."""
-        outer, self._guards = self._guards, []
+        """The node's element in every column of the rows that are asked for, whichever columns of the result are."""
+        kept = [_of_rows(self, guard) for guard in self._guards[-1:]]
+        outer, self._guards = self._guards, [guard for guard in kept if guard is not None]
         try:
             return self.value(node, index)
         finally:

@@ -337,3 +337,23 @@ def test_short_integers_are_negated_in_a_kernel_before_the_least_of_them_is_take
     text = f"x: {dtype}[9, 70]\nreturn {form}\n"
     assert len(generate(lower(parse(text))).sources) == (2 if dtype == "i32" else 1)
     assert_as_exact_as_eager(text, generated)
+
+
+PARTS_OF_ROWS = {
+    "halves of a norm, turned": "h = F.layer_norm(x, (64,))\nreturn cat([-h[:, 32:], h[:, :32]], -1) + h\n",
+    "columns of a softmax": "s = softmax(x * 2, -1)\nreturn cat([s[:, 20:], s[:, :20]], -1)\n",
+    "rows of a softmax": "s = softmax(x * 2, -1)\nreturn cat([s[2:], s[:2]], 0) * s\n",
+    "picked by a sum of all": "v, i = torch.topk(x, 4, -1)\nreturn v / torch.exp(x).sum(-1, keepdim=True)\n",
+}
+
+
+@pytest.mark.parametrize("name", PARTS_OF_ROWS)
+def test_a_walk_takes_in_its_whole_row_where_parts_of_the_result_are_read(name: str) -> None:
+    assert_as_exact_as_eager(f"x: f32[6, 64]\n{PARTS_OF_ROWS[name]}", generated)
+
+
+def test_a_scan_of_which_other_rows_are_read_reads_no_row_beyond_the_last() -> None:
+    text = "x: f32[6, 64]\ns = torch.cumsum(x, -1)\nreturn cat([s[2:], s[:2]], 0) * 2\n"
+    loads = [line for line in generate(lower(parse(text))).text.splitlines() if "tl.load" in line]
+    assert len(loads) == 2 and all("in_row & " in line for line in loads)
+    assert_as_exact_as_eager(text, generated)
