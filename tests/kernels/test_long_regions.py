@@ -18,7 +18,7 @@ def loop(rounds: int, step: str) -> str:
 
 
 LONG = {
-    "a recurrence through rows": loop(40, "(h * x).sum(-1, keepdim=True) + x.roll(i, 0)"),
+    "a recurrence through rows": loop(40, "(h * x).sum(-1, keepdim=True) + h.roll(i, 0)"),
     "adds": loop(1000, "h + 1.0"),
     "as many operations as there may be": loop(MAX_OPERATIONS - 2, "gelu(h)"),
     "matrix products between": loop(700, "gelu(h @ x)"),

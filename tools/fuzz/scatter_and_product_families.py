@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from random import Random
 
 from tools.fuzz import row_shapes
+from tools.fuzz.moved_element_families import MOVED
 from tools.fuzz.operation_families import AFTER, BEFORE, FAMILIES, FLOATS, Family, put
 
 ROWS = "rows"
@@ -211,6 +212,7 @@ def product(random: Random, size: str) -> str:
 
 ALL: Mapping[str, Family] = {
     **FAMILIES, "scatter": scatter, "bag": bag, "quantised": quantised, "product": product, ROWS: row_shapes.rows,
+    **MOVED,
 }  # fmt: skip
 
 

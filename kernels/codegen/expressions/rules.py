@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernels.codegen.expressions import ops, pools, random, reductions, rowwise
+from kernels.codegen.expressions import ops, pools, random, reductions, rowwise, upsampling
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast, from_the_end
 from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake, is_fill, root
@@ -335,6 +335,64 @@ def _flipped(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Val
     return b.value(a["self"], tuple(from_the_end(p, n) if d in turned else p for d, (p, n) in parts))
 
 
+def _rolled(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Value:
+    """roll: the element so far before, which of the first ones is one of the last."""
+    source, shape = a["self"], tuple(fake(node).shape)
+    shifts = dict.fromkeys(range(len(shape)), 0)
+    for d, shift in zip(a["dims"], a["shifts"], strict=True):
+        shifts[d % len(shape)] += shift
+    moved = {d: shift % shape[d] for d, shift in shifts.items() if shift % shape[d]}
+    index = tuple(
+        Linear((p.offset - moved.pop(d)) % shape[d]) if d in moved and not p.terms else p for d, p in enumerate(index)
+    )
+    if root(source) not in b.inside and not is_fill(root(source)) and moved:
+        spots = {d: b.place(index[d] + Linear(-shift)) for d, shift in moved.items()}
+        return b.gathered_at(source, tuple(ZERO if d in spots else p for d, p in enumerate(index)), spots)
+    return _side_by_side(b, source, index, moved)
+
+
+def _rolls(b: Builder, node: torch.fx.Node) -> bool:
+    """Some of what the kernel computes for a node is rolled."""
+    pending, seen = [node], set[torch.fx.Node]()
+    while pending:
+        current = root(pending.pop())
+        if current in b.inside and current not in seen:
+            seen.add(current)
+            if current.target is not operator.getitem and base(current) == "roll":
+                return True
+            pending += current.all_input_nodes
+    return False
+
+
+def _both(b: Builder, here: Value | None, there: Value) -> Value:
+    return there if here is None else b.expression("{0} & {1}", "bool", here, there)
+
+
+def _side_by_side(b: Builder, source: torch.fx.Node, index: Index, moved: dict[int, int]) -> Value:
+    """What is rolled and computed in the same kernel: computed before and behind the place where it wraps."""
+    if moved and _rolls(b, source):  # four times each element, eight times behind a third, ...
+        raise Unsupported("a roll of what is rolled in the same kernel")
+    sides: list[tuple[Value | None, Index]] = [(None, index)]
+    for d, shift in moved.items():
+        spot, size = b.place(index[d]), fake(source).shape[d]
+        own = [
+            (b.expression(f"{{0}} {sign} {{1}}", "bool", spot, b.number(shift, spot.dtype)), Linear(by))
+            for sign, by in ((">=", -shift), ("<", size - shift))
+        ]
+        sides = [
+            (_both(b, here, there), (*at[:d], at[d] + by, *at[d + 1 :])) for here, at in sides for there, by in own
+        ]
+    result: Value | None = None
+    for here, at in sides:
+        value = b.value(source, at) if here is None else b.guarded(here, source, at)
+        if here is None or result is None:
+            result = value
+        else:
+            result = b.expression("tl.where({0}, {1}, {2})", value.dtype, here, value, result)
+    assert result is not None
+    return result
+
+
 def _indexed(b: Builder, source: torch.fx.Node, given: list[tuple[int, torch.fx.Node]], index: Index) -> Value:
     """x[i, j]: several tensors of places, broadcast to one shape, which stands where the first does if they are
     neighbours, and at the front else.
@@ -370,6 +428,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("slice_backward", "constant_pad_nd"), _padded),
     **dict.fromkeys(("embedding", "index_select", "gather", "index", "_unsafe_index"), _looked_up),
     "flip": _flipped,
+    "roll": _rolled,
+    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"), upsampling.nearest),
+    "upsample_bilinear2d": upsampling.bilinear,
     "rms_norm": reductions.rms_norm,
     **dict.fromkeys(("rand", "rand_like", "randn", "randn_like", "bernoulli"), random.random),
     **dict.fromkeys(ops.FILLS, _fill),

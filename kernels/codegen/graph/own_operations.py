@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 
 import torch
@@ -21,7 +22,9 @@ from profiler.region.graph.lowering import Graph
 from profiler.region.graph.operation import Operation
 
 CALLED = frozenset({op_kinds.SORT, op_kinds.SCAN})
-"""Kinds of which an operation without a rule stays a call; so does a pool."""
+"""Kinds of which an operation without a rule stays a call."""
+CALLED_NAMES = re.compile("_pool|upsample_|^repeat_interleave$")
+"""Names of operations that stay calls as well: a pool, a resized image."""
 
 
 def own(graph: Graph) -> Graph:
@@ -49,7 +52,7 @@ def _own(operation: Operation, node: torch.fx.Node) -> Operation:
             kind = op_kinds.POINTWISE if operation.kind == op_kinds.CONVOLUTION else operation.kind
             return dataclasses.replace(operation, kind=kind, falls_back=False)
         return dataclasses.replace(operation, kind=op_kinds.OTHER)
-    if not known(node) and (operation.kind in CALLED or "_pool" in name or name == "repeat_interleave"):
+    if not known(node) and (operation.kind in CALLED or CALLED_NAMES.search(name)):
         return dataclasses.replace(operation, kind=op_kinds.OTHER)
     return operation
 

@@ -97,7 +97,7 @@ def _side_by_side(
     return kernel if steps == kernel and whole else None
 
 
-def _repeated(x: torch.Tensor, kernel: Sequence[int]) -> torch.Tensor:
+def repeated(x: torch.Tensor, kernel: Sequence[int]) -> torch.Tensor:
     """Each element as often as its window has elements, in their places."""
     rank, lead = len(kernel), list(x.shape[: -len(kernel)])
     sizes = list(zip(x.shape[-rank:], kernel, strict=True))
@@ -122,7 +122,7 @@ def _averaged_back(
     kernel = _side_by_side(x, kernel_size, stride, padding)
     if kernel is None:
         return NotImplemented
-    return aten.div.Tensor(_repeated(gradient.contiguous(), kernel), divisor_override or math.prod(kernel))
+    return aten.div.Tensor(repeated(gradient.contiguous(), kernel), divisor_override or math.prod(kernel))
 
 
 def _largest_back(
@@ -141,12 +141,33 @@ def _largest_back(
         return NotImplemented
     sizes = x.shape[-len(kernel) :]
     places = aten.view.default(aten.arange.default(math.prod(sizes), device=x.device), list(sizes))
-    hit = aten.eq.Tensor(_repeated(indices.contiguous(), kernel), places)
+    hit = aten.eq.Tensor(repeated(indices.contiguous(), kernel), places)
     nothing = aten.full.default([], 0.0, dtype=gradient.dtype, device=x.device)
-    return aten.where.self(hit, _repeated(gradient.contiguous(), kernel), nothing)
+    return aten.where.self(hit, repeated(gradient.contiguous(), kernel), nothing)
+
+
+def _copies(x: torch.Tensor, repeats: Sequence[int]) -> torch.Tensor:
+    """repeat: the whole tensor so often in each dimension."""
+    shape = [*([1] * (len(repeats) - x.dim())), *x.shape]
+    pairs = list(zip(repeats, shape, strict=True))
+    thin = aten.view.default(x, [n for _, size in pairs for n in (1, size)])
+    wide = aten.expand.default(thin, [n for pair in pairs for n in pair])
+    dense = aten.clone.default(wide, memory_format=torch.contiguous_format)
+    copies: torch.Tensor = aten.view.default(dense, [count * size for count, size in pairs])
+    return copies
+
+
+def _rolled(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    """roll without a dimension: of all elements in a row."""
+    if dims or not x.numel():
+        return NotImplemented
+    flat = aten.roll.default(aten.view.default(x.contiguous(), [x.numel()]), shifts, [0])
+    return aten.view.default(flat, list(x.shape))
 
 
 PARTS_OF_OUR_OWN: Mapping[Any, Callable[..., Any]] = {
+    aten.repeat.default: _copies,
+    aten.roll.default: _rolled,
     aten.max.dim: _largest(aten.amax.default, aten.argmax.default),
     aten.min.dim: _largest(aten.amin.default, aten.argmin.default),
     aten.max.default: _largest_of_all(aten.amax.default),

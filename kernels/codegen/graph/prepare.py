@@ -23,6 +23,7 @@ from kernels.codegen.expressions.rules import RULES
 from kernels.codegen.graph.parts import PARTS_OF_OUR_OWN
 from kernels.codegen.graph.scatter_forms import FORMS
 from kernels.codegen.graph.segment_forms import SEGMENT_FORMS
+from kernels.codegen.graph.upsampled import UPSAMPLED
 from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base
 from profiler.region import op_kinds
@@ -59,6 +60,7 @@ def _table() -> Mapping[Any, Callable[..., Any]]:
         **SEGMENT_FORMS,
         aten.as_strided.default: _as_view,
         **PARTS_OF_OUR_OWN,
+        **UPSAMPLED,
         whole._fused_rms_norm_backward.default: rms_norm_gradients,
     }
 
