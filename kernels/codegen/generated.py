@@ -32,6 +32,7 @@ from kernels.codegen.graph.prepare import apart, prepare
 from kernels.codegen.graph.products import prologue
 from kernels.codegen.graph.segment_forms import with_segments
 from kernels.codegen.graph.split import split
+from kernels.codegen.graph.updates import updates
 from kernels.codegen.index import Unsupported
 from kernels.codegen.nodes import base, is_fill
 from kernels.codegen.pieces import Piece, Pieces, node_names
@@ -50,6 +51,9 @@ INTERPRETER_DTYPES = dict.fromkeys(
     (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2), torch.float32
 )
 """The interpreter cuts f32 to bf16 instead of rounding: there a kernel stores f32 and torch rounds."""
+
+
+NOTHING = "nothing in this region is pointwise or a reduction: there is no kernel to generate"
 
 
 def interpreting() -> bool:
@@ -135,7 +139,9 @@ class _WithBackward(torch.autograd.Function):
         ctx.made, ctx.seed = made, draw_seed() if made.seeded else 0
         results = made.forward.module(*inputs, ctx.seed)
         outputs, left = results[: made.outputs], results[made.outputs :]
-        ctx.save_for_backward(*inputs, *left)
+        # The backward reads nothing that is written over: a second forward may come before it
+        kept = (x.data if over else x for x, over in zip(inputs, made.written, strict=True))
+        ctx.save_for_backward(*kept, *left)
         ctx.mark_non_differentiable(*(o for o in outputs if not o.is_floating_point()))
         ctx.floating = [o.is_floating_point() for o in outputs]
         ctx.set_materialize_grads(True)
@@ -163,9 +169,10 @@ class Trained:
 
     forward: Generated
     backward: Generated
-    requires_grad: tuple[bool, ...]  # of the region's inputs
+    requires_grad: tuple[bool, ...]  # inputs of the region that require a gradient and get one
     outputs: int
     upstream: tuple[tuple[int, ...], ...]  # strides of the gradients that come in
+    written: tuple[bool, ...]  # inputs that the forward writes over
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return cast(tuple[torch.Tensor, ...], _WithBackward.apply(self, *inputs))  # type: ignore[no-untyped-call]
@@ -211,21 +218,28 @@ def generate(graph: Graph) -> Generated:
     """
     graph = prepare(graph)
     random.number_streams(graph.module)
-    return _assembled(graph)
+    result = _assembled(graph)
+    if not result.sources:
+        raise Unsupported(NOTHING)
+    return result
 
 
 def trained(graph: Graph) -> Trained:
     """A region with gradients as two modules. Raises Unsupported where either cannot be generated."""
+    without = graph.without_gradient
     graph = own(apart(prepare(graph)))
     random.number_streams(graph.module)
     parts = halves(graph)
     forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
-    needs = tuple(i.requires_grad for i in graph.region.inputs)
+    if not forward.sources and not backward.sources:
+        raise Unsupported(NOTHING)
+    needs = tuple(i.requires_grad and i.name not in without for i in graph.region.inputs)
     strides = tuple(t.stride for _, t in graph.inputs[len(needs) :])
-    return Trained(forward, backward, needs, parts.outputs, strides)
+    return Trained(forward, backward, needs, parts.outputs, strides, parts.written)
 
 
 def _assembled(graph: Graph, seed_given: bool = False) -> Generated:
+    """Without a kernel where there is none to write, as one half of a region with gradients may be."""
     graph = split(with_segments(graph))
     with_steps = absorbed(graph, _anchored)
     graph = own(apart(with_steps.graph))
@@ -236,8 +250,6 @@ def _assembled(graph: Graph, seed_given: bool = False) -> Generated:
     groups = [_members(graph, g) for g in fusion.groups(graph, split=False) if g.fused]
     groups = [kept for group in groups if (kept := [n for n in group if n not in anchors.inside])]
     left = anchors.with_groups(joined(graph.module, groups))
-    if not left and not anchors.done:
-        raise Unsupported("nothing in this region is pointwise or a reduction: there is no kernel to generate")
     done = [*anchors.done, *(piece for group in left for piece in pieces.of(group))]
     inside = anchors.inside | {n for group in left for n in group}
     return _Assembly(graph, names, done, inside, seed_given).run()
@@ -280,9 +292,19 @@ class _Assembly:
             self.seed = self.new.placeholder("seed_of_call")
         output = next(n for n in self.graph.module.graph.nodes if n.op == "output")
         results_ = torch.fx.node.map_arg(output.args[0], self.want)
+        self.update()
         self.new.output(tuple(results_))
         module = graph_module(constants, self.new, "Generated")
         return Generated(module, tuple(self.sources), tuple(self.kept))
+
+    def update(self) -> None:
+        """What is written into inputs, all at once, when everything else has run."""
+        written = updates(self.graph.module.graph)
+        if written:
+            values = [self.want(value) for value in written.values()]
+            targets = [self.made[target] for target in written]
+            self.new.call_function(torch.ops.aten._foreach_copy_.default, (targets, values))
+            self.kept.append("copy_")
 
     def want(self, node: torch.fx.Node) -> torch.fx.Node:
         """The new graph's node for an old one, made with everything it needs. Iterative: graphs can be long."""

@@ -35,8 +35,8 @@ def compute(b: Builder, node: torch.fx.Node, index: Index) -> Value:
     if name in RULES:
         return RULES[name](b, node, bound, index)
     if name in ops.CASTS:
-        source = bound["self"]
-        value = b.value(source, index)
+        source = bound["src"] if name == "copy" else bound["self"]
+        value = b.value(source, broadcast(index, tuple(fake(node).shape), tuple(fake(source).shape)))
         return b.rounded(value, dtype_of(fake(node))) if fake(source).dtype != fake(node).dtype else value
     if name in ops.POINTWISE:
         return plain(b, node, name, index)

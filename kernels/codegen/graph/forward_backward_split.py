@@ -14,7 +14,7 @@ import torch.fx
 
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.pools import PLACED
-from kernels.codegen.index import Unsupported
+from kernels.codegen.graph.updates import is_update, refuse_former, updates
 from kernels.codegen.nodes import base, is_fill, root
 from kernels.codegen.plan import is_view
 from profiler.region.graph.lazy_code import graph_module
@@ -28,18 +28,18 @@ class Halves:
     forward: Graph
     backward: Graph
     outputs: int
+    written: tuple[bool, ...]  # inputs that forward writes over
 
 
 def halves(graph: Graph) -> Halves:
-    """Raises Unsupported where an input that requires a gradient gets none."""
+    """Raises Unsupported where the backward reads an input that the forward writes over."""
     module, region = graph.module, graph.region
+    written = updates(module.graph)
     given = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs, upstream = given[: len(region.inputs)], given[len(region.inputs) :]
     results = list(next(n for n in module.graph.nodes if n.op == "output").args[0])
     count = len(graph.program.outputs)
     outputs, gradients = results[:count], results[count:]
-    if len(gradients) != sum(i.requires_grad for i in region.inputs):
-        raise Unsupported("an input that requires a gradient and gets none")
     after: set[torch.fx.Node] = set(upstream)
     for node in module.graph.nodes:
         if any(s in after for s in node.all_input_nodes):
@@ -60,10 +60,13 @@ def halves(graph: Graph) -> Halves:
         pending.extend(node.all_input_nodes)
     order = {n: i for i, n in enumerate(module.graph.nodes)}
     saved = sorted(left, key=order.__getitem__)
+    behind = [*inputs, *saved, *upstream]
+    refuse_former(_needed(graph, behind, gradients), written)
     return Halves(
-        _half(graph, inputs, [*outputs, *saved]),
-        _half(graph, [*inputs, *saved, *upstream], gradients),
+        _half(graph, inputs, [*outputs, *saved], [n for n in module.graph.nodes if is_update(n)]),
+        _half(graph, behind, gradients),
         count,
+        tuple(n in written for n in inputs),
     )
 
 
@@ -79,14 +82,17 @@ def _costly(node: torch.fx.Node, kept: set[str]) -> bool:
     return operation.name in kept or base(operation) in ops.ROWWISE or base(operation) in PLACED
 
 
-def _half(graph: Graph, inputs: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node]) -> Graph:
+def _half(
+    graph: Graph, inputs: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node], also: Sequence[torch.fx.Node] = ()
+) -> Graph:
+    """also: what is run and not returned."""
     new = torch.fx.Graph()
     made: dict[torch.fx.Node, torch.fx.Node] = {}
     names = dict(zip((n for n in graph.module.graph.nodes if n.op == "placeholder"), graph.inputs, strict=True))
     for node in inputs:
         made[node] = new.placeholder(node.name)
         made[node].meta.update(node.meta)
-    for node in _needed(graph, inputs, results):
+    for node in _needed(graph, inputs, [*results, *also]):
         made[node] = new.node_copy(node, made.__getitem__)
     new.output(tuple(made[r] for r in results))
     new.lint()

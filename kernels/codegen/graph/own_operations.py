@@ -23,8 +23,8 @@ from profiler.region.graph.operation import Operation
 
 CALLED = frozenset({op_kinds.SORT, op_kinds.SCAN})
 """Kinds of which an operation without a rule stays a call."""
-CALLED_NAMES = re.compile("_pool|upsample_|^repeat_interleave$")
-"""Names of operations that stay calls as well: a pool, a resized image."""
+CALLED_NAMES = re.compile("_pool|upsample_|^repeat_interleave$|^copy_$")
+"""Names of operations that stay calls as well: a pool, a resized image, a copy into an input."""
 
 
 def own(graph: Graph) -> Graph:

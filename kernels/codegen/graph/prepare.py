@@ -23,6 +23,7 @@ from kernels.codegen.expressions.rules import RULES
 from kernels.codegen.graph.parts import PARTS_OF_OUR_OWN
 from kernels.codegen.graph.scatter_forms import FORMS
 from kernels.codegen.graph.segment_forms import SEGMENT_FORMS
+from kernels.codegen.graph.updates import is_update
 from kernels.codegen.graph.upsampled import UPSAMPLED
 from kernels.codegen.index import Unsupported, contiguous_strides
 from kernels.codegen.nodes import base
@@ -85,19 +86,24 @@ def known(node: torch.fx.Node) -> bool:
 
 
 def prepare(graph: Graph) -> Graph:
-    """Parts for composites, and values for changes in place.
+    """Parts for composites, and values for changes in place; of what changes an input a copy_ into all of it.
 
-    Raises Unsupported where the region changes an input.
+    Raises Unsupported where another change is left.
     """
-    calls = [n for n in graph.module.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
-    in_place = any(_mutates(n) for n in calls)
-    if in_place or any(n.target in _table() for n in calls):
+    in_place = any(map(_mutates, _calls(graph)))
+    if in_place or any(n.target in _table() for n in _calls(graph)):
         graph = _retraced(graph, in_place)
-        calls = [n for n in graph.module.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
-    for node in calls:
-        if _mutates(node):
+    if not in_place and any(map(_mutates, _calls(graph))):  # parts of a batch norm write its running statistics
+        graph = _retraced(graph, True)
+    for node in _calls(graph):
+        if _mutates(node) and not is_update(node):
             raise Unsupported(f"{node.target}: it writes into its input")
     return graph
+
+
+def _calls(graph: Graph) -> list[torch.fx.Node]:
+    nodes = graph.module.graph.nodes
+    return [n for n in nodes if n.op == "call_function" and n.target is not operator.getitem]
 
 
 def apart(graph: Graph) -> Graph:

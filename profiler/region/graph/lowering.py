@@ -31,7 +31,7 @@ class Graph:
     """The region at one binding. module(*inputs) -> tuple of outputs.
 
     Where inputs require gradients: inputs are followed by one upstream gradient per floating output (`upstream_0`, ...)
-    and outputs by the gradients.
+    and outputs by the gradients. without_gradient: inputs that require one and get none, as no output depends on them.
     """
 
     region: Region
@@ -42,6 +42,7 @@ class Graph:
     output_tensors: tuple[Tensor, ...]
     module: torch.fx.GraphModule
     program: Program
+    without_gradient: frozenset[str] = frozenset()
 
     def operation(self, name: str) -> Operation:
         return self._by_name[name]
@@ -134,7 +135,8 @@ def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program, 
     runner = _Lowering(built.graph)
     with quiet(), built.mode:
         upstream = [torch.empty_like(o) for o in built.outputs if o.is_floating_point()] if grad else []
-        run = _joint(runner, region) if grad else _forward(runner)
+        reached: dict[str, bool] = {}
+        run = _joint(runner, region, reached) if grad else _forward(runner)
         try:
             module = _traced(run, (*built.inputs, *upstream), runner)
         except MemoryError:
@@ -148,7 +150,8 @@ def _lowered(region: Region, binding: Mapping[str, int] | None, built: Program, 
     _keep_names_apart(region, module)
     module.recompile()
     chosen = dict(region.bindings[0] if binding is None else binding)
-    return graph_of(region, chosen, built, module)
+    without = frozenset(name for name, is_reached in reached.items() if not is_reached)
+    return replace(graph_of(region, chosen, built, module), without_gradient=without)
 
 
 def _traced(
@@ -215,9 +218,9 @@ def _forward(runner: _Lowering) -> Callable[..., tuple[torch.Tensor, ...]]:
     return forward
 
 
-def _joint(runner: _Lowering, region: Region) -> Callable[..., tuple[torch.Tensor, ...]]:
+def _joint(runner: _Lowering, region: Region, has: dict[str, bool]) -> Callable[..., tuple[torch.Tensor, ...]]:
     """Outputs and the gradients of the inputs that require them; after the inputs come the upstream gradients, one per
-    floating output.
+    floating output. has: filled with whether each input that requires a gradient gets one.
     """
 
     def joint(*arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -228,6 +231,8 @@ def _joint(runner: _Lowering, region: Region) -> Callable[..., tuple[torch.Tenso
         pairs = zip((o for o in outputs if o.is_floating_point()), upstream, strict=True)
         reached = [(o, g) for o, g in pairs if o.requires_grad]
         gradients = torch.autograd.grad([o for o, _ in reached], leaves, [g for _, g in reached], allow_unused=True)
+        wanted = [i.name for i in region.inputs if i.requires_grad]
+        has.update({name: g is not None for name, g in zip(wanted, gradients, strict=True)})
         return (*(o.detach() for o in outputs), *(g for g in gradients if g is not None))
 
     return joint
