@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from app.accuracy.corpus.programs import DEVELOPMENT, FIT, load_programs
-from tools.corpus.unproven import PAGE, Row, page, read_rows, reason_of, row_of
+from tools.corpus.unproven import PAGE, Before, Row, gained, page, read_before, read_rows, reason_of, row_of
 
 AGAIN = "python -m tools.corpus.unproven --write"
 FEW = 3
 
 
 def test_the_page_is_its_records() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(read_rows()), AGAIN
+    assert PAGE.read_text(encoding="utf-8") == page(read_rows(), read_before()), AGAIN
 
 
 def test_the_record_has_every_program_that_may_be_looked_at_once() -> None:
-    assert [r.program for r in read_rows()] == [p.name for p in load_programs(FIT, DEVELOPMENT)], AGAIN
+    names = [p.name for p in load_programs(FIT, DEVELOPMENT)]
+    assert [r.program for r in read_rows()] == names, AGAIN
+    assert list(read_before().offered) == names
 
 
 def _some(rows: list[Row]) -> list[Row]:
@@ -44,8 +46,23 @@ def test_a_kernel_that_is_not_offered_counts_as_unproven() -> None:
         Row("b", "norm", "forward", "triton:custom", False, "aten.x is not in the generator's table"),
         Row("c", "norm", "training", "compile", False),
     ]
-    text = page(rows)
+    text = page(rows, Before("0123abc", "2026-11-25", {"a": (), "b": (), "c": ()}))
     assert "| norm | forward | 2 | 2 | 1 | 1 |" in text
     assert "| norm | training | 1 | 0 | 0 | 0 |" in text
     assert "| b | norm | forward | aten.x is not in the generator's table |" in text
     assert "- Of these 1 have a kernel that can be launched: `triton:generated` 1." in text
+
+
+def test_a_family_gains_what_had_no_kernel_and_loses_what_has_none_now() -> None:
+    rows = [
+        Row("a", "norm", "forward", "compile", False, offered=("triton:generated", "triton:layer_norm")),
+        Row("b", "norm", "forward", "compile", False, offered=("triton:generated",)),
+        Row("c", "norm", "forward", "compile", False),
+        Row("d", "scan", "training", "compile", False),
+    ]
+    had = {"a": (), "b": ("triton:generated",), "c": ("triton:generated",), "d": ()}
+    lines = gained(rows, Before("0123abc", "2026-11-25", had))
+    assert "| norm | forward | 3 | 2 | 2 | 1 | 1 |" in lines
+    assert "| scan | training | 1 | 0 | 0 | 0 | 0 |" in lines
+    assert "| all |  | 4 | 2 | 2 | 1 | 1 |" in lines
+    assert "`0123abc` (2026-11-25" in "".join(lines)
