@@ -562,7 +562,7 @@ OPERATIONS: tuple[Op, ...] = (
     # -- scatter
     Op("_index_put_impl_", SCATTER, falls=Falls.ALWAYS),
     Op("_unsafe_index_put", SCATTER, falls=Falls.ATOMIC, language="aten"),
-    Op("bincount", SCATTER, falls=Falls.ALWAYS),
+    Op("bincount", SCATTER, falls=Falls.ALWAYS, language="torch"),
     Op("embedding_backward", SCATTER),
     Op("embedding_dense_backward", SCATTER, falls=Falls.OFF_GPU, language="aten"),
     Op("histc", SCATTER, falls=Falls.ALWAYS, language="torch"),

@@ -89,7 +89,7 @@ TAKEN: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = {
 """When the generator takes one of these; else it stays a call."""
 
 SCATTERED: Mapping[str, Callable[[torch.fx.Node, Arguments], bool]] = dict.fromkeys(
-    ("index_add", "scatter_add", "scatter_reduce", "index_reduce", "index_put", "histc", "segment_reduce",
+    ("index_add", "scatter_add", "scatter_reduce", "index_reduce", "index_put", "histc", "bincount", "segment_reduce",
      "_embedding_bag", "_embedding_bag_forward_only"), _adds,
 )  # fmt: skip
 """Scatters and reductions of runs: kernels of their own, in no group."""

@@ -21,7 +21,7 @@ from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.pools import PLACED
 from kernels.codegen.expressions.rules import RULES
 from kernels.codegen.graph.parts import PARTS_OF_OUR_OWN
-from kernels.codegen.graph.scatter_forms import FORMS
+from kernels.codegen.graph.scatter_forms import FORMS, bincount
 from kernels.codegen.graph.segment_forms import SEGMENT_FORMS
 from kernels.codegen.graph.updates import is_update
 from kernels.codegen.graph.upsampled import UPSAMPLED
@@ -63,6 +63,7 @@ def _table() -> Mapping[Any, Callable[..., Any]]:
         **PARTS_OF_OUR_OWN,
         **UPSAMPLED,
         whole._fused_rms_norm_backward.default: rms_norm_gradients,
+        whole.bincount.default: bincount,
     }
 
 

@@ -18,6 +18,7 @@ from profiler.region.graph.flops import flops
 from profiler.region.graph.nodes import name_of
 from profiler.region.graph.operation import Operation, Tensor
 from profiler.region.graph.tracing import BeyondTracingError, traced
+from profiler.region.language.checks import sized_bincount
 from profiler.region.language.opaque_ops import whole_operations
 from profiler.region.language.program import Program, program
 from profiler.region.language.recorder import one_line, place_of, quiet
@@ -101,7 +102,12 @@ class _Lowering(torch.fx.Interpreter):
             return self.attention(*args, **kwargs)
         if target in (F.rms_norm, torch.rms_norm):
             return self.rms_norm(*args, **kwargs)
+        if target is torch.bincount:
+            return sized_bincount(*args, **kwargs)
         return super().call_function(target, args, kwargs)
+
+    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return sized_bincount(*args, **kwargs) if target == "bincount" else super().call_method(target, args, kwargs)
 
     def attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,

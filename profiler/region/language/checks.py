@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.region.language import vocabulary
+from profiler.region.language.opaque_ops import whole_operations
 from profiler.region.language.signatures import Args, Kwargs, Target
 from profiler.region.language.syntax import error
 from profiler.region.limits import BACKWARD, BACKWARD_OF, MAX_LOWERED
@@ -116,7 +117,22 @@ class Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace != "prim":  # prim.device and the like ask a tensor, and are free
             self.count(1 + (_backward_of(func) if self.gradient else 0), func.overloadpacket.__name__)
         check(func, args, kwargs)
+        if func is torch.ops.aten.bincount.default:  # on fakes its size is not known
+            return sized_bincount(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+def sized_bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """bincount of values that are all below `minlength`. Raises RefusedError where that is not given."""
+    if minlength < 1:
+        hint = "torch.bincount(x, minlength=n), where all of x is below n"
+        raise RefusedError("the size of this depends on the data", hint=hint, code="region-shape")
+    if x.dim() != 1 or x.dtype.is_floating_point or x.dtype == torch.bool:
+        raise RefusedError("bincount takes one dimension of integers")
+    if weights is not None and weights.shape != x.shape:
+        raise RefusedError("bincount takes a weight for each value", code="region-shape")
+    counted: torch.Tensor = whole_operations().bincount(x, weights, minlength)
+    return counted
 
 
 def _backward_of(function: OpOverload) -> int:

@@ -16,7 +16,8 @@ def whole_operations() -> Any:
     """torch.ops.tritonworthy, defined on first use.
 
     F.scaled_dot_product_attention and F.rms_norm decompose or change name with the device that is traced on; a
-    region says "this library call", on every host.
+    region says "this library call", on every host. torch.bincount has a result of at least `minlength` elements; here
+    of as many: all values are below it.
     """
     if not _library:
         library: Any = torch.library.Library(LIBRARY, "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -28,6 +29,9 @@ def whole_operations() -> Any:
             "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor? mask, float dropout,"
             " bool causal, float? scale, bool gqa) -> (Tensor, Tensor, Tensor)"
         )
+        library.define("bincount(Tensor x, Tensor? weights, SymInt minlength) -> Tensor")
+        library.impl("bincount", torch.bincount, "CompositeExplicitAutograd")
+        library.impl("bincount", _bincount_meta, "Meta")
         library.define("rms_norm(Tensor x, SymInt[] shape, Tensor? weight, float eps) -> Tensor")
         library.impl("attention", _attention, "CompositeExplicitAutograd")
         library.impl("attention", _attention_meta, "Meta")
@@ -62,6 +66,12 @@ def _attention_meta(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: objec
 def _attention_backward_meta(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
                              *_: object) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _bincount_meta(x: torch.Tensor, weights: torch.Tensor | None, minlength: int) -> torch.Tensor:
+    if weights is None:
+        return x.new_empty(minlength, dtype=torch.int64)
+    return x.new_empty(minlength, dtype=torch.float32 if weights.dtype == torch.float32 else torch.float64)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -237,6 +237,7 @@ CALLS: tuple[str, ...] = (
     "torch.unsafe_split(x, 32)",
     "torch.clone(x)",
     "torch.histc(v, 16)",
+    "torch.bincount(k, minlength=64)",
     "torch.eye(8)",
     "torch.sort(x, -1)",
     "torch.trapezoid(x)",

@@ -56,6 +56,10 @@ SCATTERS = {
     "a scalar": "v: {d}[()]\ni: i64[()].below(7)\n"
     "return zeros(9, dtype={d}).scatter_add(0, i.reshape(1), v.reshape(1))\n",
     "histogram": "x: {d}[500]\nreturn torch.histc(x.float(), 20, -1.0, 1.0) + 1\n",
+    "bincount": "i: i64[600].below(7)\nreturn torch.bincount(i, minlength=9) * 2\n",
+    "bincount of places that are computed": "i: i32[600].below(7)\nreturn (i % 4).bincount(minlength=7)\n",
+    "bincount of weights": "i: i64[600].below(7)\nw: {d}[600]\n"
+    "return torch.bincount(i, torch.sigmoid(w.float()), 7) / 600\n",
     "counts": "i: i64[600].below(7)\nreturn zeros(8, dtype=f32).index_add(0, i, ones(600, dtype=f32)) / 600\n",
 }
 
