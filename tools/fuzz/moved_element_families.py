@@ -1,4 +1,4 @@
-"""Families of random programs over elements that a generated kernel reads from another place: `MOVED`.
+"""Families of random programs over elements that are read from, or counted at, a place that is computed: `MOVED`.
 
 As in `operation_families`; they join it in `scatter_and_product_families.ALL`.
 """
@@ -70,4 +70,17 @@ def resized(random: Random, size: str) -> str:
     )
 
 
-MOVED: Mapping[str, Family] = {"moved": moved, "resized": resized}
+def counted(random: Random, size: str) -> str:
+    """bincount of places that are read or computed, by number or by weight, of few bins and of many."""
+    small = size == "small"
+    count = 600 if small else random.choice((1 << 18, 1 << 20, 1 << 22))
+    bins = 11 if small else random.choice((8, 64, 256, 1024, 50000))
+    places = random.choice(("i", "i", f"(i * 7 + 3) % {bins}", f"torch.clamp(i - 2, 0, {bins - 1})"))
+    declared = f"i: i64[{count}].below({bins})\n"
+    if random.random() < 0.5:
+        return f"{declared}y = torch.bincount({places}, minlength={bins})\nreturn y * 2\n"
+    weights = f"w: f32[{count}]\n"
+    return f"{declared}{weights}y = torch.bincount({places}, torch.sigmoid(w), {bins})\nreturn y / {count}\n"
+
+
+MOVED: Mapping[str, Family] = {"moved": moved, "resized": resized, "counted": counted}
