@@ -41,7 +41,7 @@ def triton(found: Evaluated) -> dict[str, str]:
 
 
 REFUSED = {
-    "rows moved on": "x: bf16[8192, 4096]\nreturn torch.roll(gelu(x) * 2 + 1, 1, -1) * 2\n",
+    "rows cut off": "x: bf16[8192, 4096]\nreturn F.pad(gelu(x) * 2 + 1, (-1, 0)) * 2\n",
     "rest of a division": "x: f32[8192, 4096]\nreturn ((x * 2).abs() % 3).sum(-1) + 1\n",
 }
 
