@@ -19,12 +19,13 @@ from kernels.libraries.operand_text import Spelling, atom, negated, shown
 from kernels.libraries.patterns.matrix_products import product_and_bias
 from kernels.libraries.patterns.narrowed import narrowed
 from kernels.libraries.patterns.recognised import recognised
+from kernels.libraries.patterns.tails import activations_of
 from kernels.libraries.patterns.terms import promoted
 from kernels.packages import install_command
 from profiler.region import op_kinds
 from profiler.region.graph.lowering import Graph
-from profiler.region.graph.match_model import Match, Role, calls, covered_operations, node_of, role
-from profiler.region.graph.nodes import argument, is_call, value
+from profiler.region.graph.match_model import Match, Role, covered_operations, node_of, role
+from profiler.region.graph.nodes import is_call, value
 from profiler.region.graph.scores import functions as score_functions
 from profiler.region.graph.scores.masks import BLOCK, kept_share
 
@@ -242,16 +243,20 @@ def _wider(match: Match, graph: Graph) -> str:
 def activations(graph: Graph) -> tuple[Match, ...]:
     """relu or tanh-GELU of a matrix product plus a 1-D bias: what cuBLASLt does in one call."""
     matches = []
-    for node in calls(graph, "relu", "gelu"):
-        if not (is_call(node, "relu") or (is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh")):
-            continue
-        parts = product_and_bias(node.args[0])
+    for node, _ in graph.named_calls:
+        activation, inner = next((a for a in activations_of(node) if a[0] in ("relu", "gelu_tanh")), ("", None))
+        parts = product_and_bias(inner) if activation else None
         if parts is None:
             continue
         bias, a, b = parts
         inside = covered_operations(graph, node, [bias, a, b])
         if inside is None:
             continue
-        roles = {"bias": role(graph, bias), "a": role(graph, a), "b": role(graph, b), "use_gelu": is_call(node, "gelu")}
+        roles = {
+            "bias": role(graph, bias),
+            "a": role(graph, a),
+            "b": role(graph, b),
+            "use_gelu": activation == "gelu_tanh",
+        }
         matches.append(Match("gemm_activation", "GEMM with bias and activation", True, inside, node.name, roles))
     return tuple(matches)

@@ -35,7 +35,8 @@ class _Exact(torch.fx.Interpreter):
         if "softmax" in str(target):
             args = (*args[:2], False)
         kwargs = {k: torch.float64 if _floating(v) else v for k, v in kwargs.items()}
-        return super().call_function(target, args, kwargs)
+        made = super().call_function(target, args, kwargs)
+        return made.double() if isinstance(made, torch.Tensor) and made.is_floating_point() else made
 
 
 def _floating(given: object) -> bool:
@@ -46,11 +47,14 @@ def inputs_of(graph: Graph, seed: int) -> list[torch.Tensor]:
     """Random numbers; whole numbers below 2, or below what the region says of them."""
     generator = torch.Generator().manual_seed(seed)
     below = {i.name: i.below for i in graph.region.inputs}
+    totals = {i.name: i.offsets for i in graph.region.inputs}
     made = []
     holders = [n for n in graph.module.graph.nodes if n.op == "placeholder"]
     for (name, _), node in zip(graph.inputs, holders, strict=True):
         fake = node.meta["val"]
-        if fake.dtype == torch.bool:
+        if (total := totals.get(name)) is not None:
+            made.append(torch.linspace(0, total, fake.numel()).to(fake.dtype))
+        elif fake.dtype == torch.bool:
             made.append(torch.rand(fake.shape, generator=generator) < 0.7)
             made[-1][..., 0] = True  # a row of which nothing is kept has no softmax
         elif fake.dtype.is_floating_point:
@@ -76,7 +80,7 @@ def outputs(graph: Graph, seed: int) -> list[torch.Tensor]:
 def agrees(match: Match, values: Values) -> bool:
     """What the match's roles say is what the graph computes; true of kinds that have no reference here."""
     reference = REFERENCES.get(match.kind)
-    if reference is None or not (match.by_hand or "x" in match.roles or "a" in match.roles):
+    if reference is None or not (match.by_hand or "x" in match.roles or "a" in match.roles or "z" in match.roles):
         return True
     roles = {
         k: values[v] if isinstance(v, str) and v in values and k not in WORDS else v for k, v in match.roles.items()
@@ -108,6 +112,10 @@ def _attention(r: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _rope(r: Mapping[str, Any]) -> torch.Tensor:
+    if r.get("interleaved"):
+        even, odd = r["x"][..., 0::2], r["x"][..., 1::2]
+        pair = even * r["cos"] - odd * r["sin"], even * r["sin"] + odd * r["cos"]
+        return torch.stack(pair, -1).flatten(-2)
     first, second = r["x"].chunk(2, -1)
     turned: torch.Tensor = r["x"] * r["cos"] + torch.cat((-second, first), -1) * r["sin"]
     return turned
@@ -116,6 +124,31 @@ def _rope(r: Mapping[str, Any]) -> torch.Tensor:
 def _loss(r: Mapping[str, Any]) -> torch.Tensor:
     x, target = r["x"].flatten(0, -2), r["target"].flatten()
     return F.cross_entropy(x, target, reduction=r.get("reduction", "mean"), ignore_index=r.get("ignore_index", -100))
+
+
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "": lambda x: x, "relu": F.relu, "silu": F.silu, "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}  # fmt: skip
+
+
+def _add_norm(r: Mapping[str, Any]) -> torch.Tensor:
+    total = r["x"] + r["residual"]
+    return F.rms_norm(total, total.shape[-1:], r["weight"], r["eps"])
+
+
+def _channel_norm(r: Mapping[str, Any]) -> torch.Tensor:
+    rows = r["x"].movedim(r["dim"], -1)
+    return F.rms_norm(rows, rows.shape[-1:], r["weight"], r["eps"]).movedim(-1, r["dim"])
+
+
+def _tail(r: Mapping[str, Any]) -> torch.Tensor:
+    y = ACTIVATIONS[r["activation"]](r["z"] + r["bias"])
+    return y if r["mask"] is None else y * r["mask"]
+
+
+def _group_norm(r: Mapping[str, Any]) -> torch.Tensor:
+    return ACTIVATIONS[r["activation"]](F.group_norm(r["x"], r["groups"], r["weight"], r["bias"], r["eps"]))
 
 
 REFERENCES: Mapping[str, Callable[[Mapping[str, Any]], torch.Tensor]] = {
@@ -128,6 +161,10 @@ REFERENCES: Mapping[str, Callable[[Mapping[str, Any]], torch.Tensor]] = {
     "rope": _rope,
     "cross_entropy": _loss,
     "attention": _attention,
+    "triton:add_rms_norm": _add_norm,
+    "triton:channel_norm": _channel_norm,
+    "triton:bias_activation_mask": _tail,
+    "triton:group_norm_silu": _group_norm,
 }
 
 

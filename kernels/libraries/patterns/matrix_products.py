@@ -6,7 +6,8 @@ from typing import Any
 
 from torch.fx import Node
 
-from profiler.region.graph.nodes import behind_casts, is_call, operands, shape, vector_of
+from kernels.libraries.patterns.readings import calls_of
+from profiler.region.graph.nodes import behind_casts, is_call, shape, vector_of
 
 
 def product_and_bias(node: Any) -> tuple[Node, Node, Node] | None:
@@ -15,21 +16,22 @@ def product_and_bias(node: Any) -> tuple[Node, Node, Node] | None:
     a: Any
     b: Any
     node = behind_views(node)
-    if is_call(node, "addmm") and not node.kwargs:
+    if is_call(node, "addmm", "add") and node.kwargs:
+        return None
+    if is_call(node, "addmm"):
         bias, a, b = node.args
-    elif is_call(node, "add") and not node.kwargs:
-        left, right = operands(node)
+        return (bias, a, b) if _is_bias(bias, a, b) else None
+    for _, (left, right, *_more) in calls_of(node, "add"):
         product, bias = (left, right) if is_product(left) else (right, left)
-        if not is_product(product):
-            return None
-        product = behind_views(product)
-        a, b = product.args
-    else:
-        return None
-    width = shape(b)[-1]
-    if not vector_of(bias, width) or len(shape(bias)) != 1 or bias is behind_casts(a):
-        return None
-    return bias, a, b
+        if is_product(product):
+            a, b = behind_views(product).args
+            if _is_bias(bias, a, b):
+                return bias, a, b
+    return None
+
+
+def _is_bias(bias: Any, a: Any, b: Any) -> bool:
+    return vector_of(bias, shape(b)[-1]) and len(shape(bias)) == 1 and bias is not behind_casts(a)
 
 
 def behind_views(node: Any) -> Any:

@@ -198,7 +198,7 @@ MASKED = either(
 MASKED_SOFTMAX = call("_softmax", MASKED, dim=Constant("dim"), half_to_float=ANY)
 
 ABSOLUTE_MOST = call("amax", call("abs", X), dim=ANY, keepdim=ANY)
-MOST = either(ABSOLUTE_MOST, call("clamp", ABSOLUTE_MOST, ANY, max=ANY), call("clamp_min", ABSOLUTE_MOST, ANY),
+MOST = either(ABSOLUTE_MOST, call("clamp", ABSOLUTE_MOST, ANY, max=None), call("clamp_min", ABSOLUTE_MOST, ANY),
               call("max", call("abs", X)))  # fmt: skip
 SCALE = Viewed(either(call("div", MOST, Constant("largest"), role="scale_result"),
                       call("mul", MOST, ANY, role="scale_result"), MOST), WHOLE)  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from kernels.libraries.patterns import graph_matchers
+from kernels.libraries.patterns.readings import readable, readable_anywhere
 from kernels.libraries.patterns.recipes import RECIPES, Recipe
 from kernels.libraries.patterns.tails import tail
 from kernels.libraries.patterns.terms import Call, Either, Leaf, Listed, Term, Viewed, With, arguments, fits, heads
@@ -132,17 +133,25 @@ def causal_convolutions(graph: Graph) -> Iterator[Match]:
         yield from (m for m in _recipes(graph) if m.kind == CAUSAL_KIND)
 
 
+MOST_CALLS = 24
+"""In a graph of more, a form ends where a call is written that it ends with: to read each value as every call takes
+tens of milliseconds there.
+"""
+
+
 def _recipes(graph: Graph) -> Iterator[Match]:
     by_name: dict[str, list[Node]] = {}
+    short = len(graph.named_calls) <= MOST_CALLS
     for node, name in graph.named_calls:
-        by_name.setdefault(name, []).append(node)
-    present = by_name.keys()
+        for one in {name} | (readable(node) if short else frozenset()):
+            by_name.setdefault(one, []).append(node)
+    present = by_name.keys() | readable_anywhere(graph.module)
     for recipe, by_term, needed in zip(RECIPES, HEADS, NEEDED, strict=True):
         taken: set[str] = set()
         for term, first, wanted in zip(recipe.terms, by_term, needed, strict=True):
             if not any(all(names & present for names in way) for way in wanted):
                 continue
-            for node in (n for head in sorted(first & present) for n in by_name[head]):
+            for node in (n for head in sorted(first & by_name.keys()) for n in by_name[head]):
                 match = _one(graph, recipe, term, node) if node.name not in taken else None
                 if match is not None:
                     taken.add(node.name)

@@ -6,8 +6,9 @@ from math import prod
 
 from kernels.libraries.launchers import Launcher, Pattern
 from kernels.libraries.model import Facts
+from kernels.libraries.patterns.readings import FLOATS
 from kernels.libraries.patterns.rows import ANY, Roles
-from kernels.libraries.patterns.terms import FLOATS, Bound, Fixed, Leaf, Term, Viewed, With, call, either
+from kernels.libraries.patterns.terms import Bound, Fixed, Leaf, Term, Viewed, With, call, either
 from kernels.ops.quantised.scaled_gemm import BLOCK, RESULTS
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.nodes import shape

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch.fx import Node
 
 from kernels.libraries.patterns.matrix_products import behind_views, is_product, product_and_bias
+from kernels.libraries.patterns.readings import Part, calls_of
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, covered_operations, role
-from profiler.region.graph.nodes import argument, behind_casts, is_call, operands, shape
+from profiler.region.graph.nodes import behind_casts, is_call, shape
 
 
 def tail(graph: Graph) -> tuple[Match, ...]:
@@ -25,12 +27,11 @@ def tail(graph: Graph) -> tuple[Match, ...]:
     node: Any = results[0]
     output = node
     by_role: dict[str, object] = {"residual": None, "mask": None, "activation": "none"}
-    node, by_role["residual"] = _without(node, "add")
-    node, by_role["mask"] = _without(node, "mul")
-    if is_call(node, "relu", "silu", "gelu"):
-        tanh = is_call(node, "gelu") and argument(node, 1, "approximate") == "tanh"
-        by_role["activation"] = "gelu_tanh" if tanh else _activation(node)
-        node = node.args[0]
+    node, by_role["residual"] = _without(node, "add", output)
+    node, by_role["mask"] = _without(node, "mul", output)
+    activated = next(activations_of(node), None)
+    if activated is not None:
+        by_role["activation"], node = activated
     by_role |= dict(zip(("bias", "a", "b"), product_and_bias(node) or (None, None, None), strict=True))
     if by_role["a"] is None and is_product(node):
         product = behind_views(node)
@@ -45,22 +46,27 @@ def tail(graph: Graph) -> tuple[Match, ...]:
     return (Match("gemm_tail", "GEMM with its tail", True, inside, output.name, roles),)
 
 
-def _activation(node: Node) -> str:
-    return next(n for n in ("relu", "silu", "gelu") if is_call(node, n))
+def activations_of(node: object) -> Iterator[tuple[str, Any]]:
+    """(which, what it is of) where the node is an activation, by a call or by hand."""
+    for name, (x, *how) in calls_of(node, "relu", "silu", "gelu"):
+        if name == "gelu" and isinstance(node, Node) and not how:
+            how = [node.kwargs.get("approximate", "none")] if is_call(node, "gelu") else how
+        yield "gelu_tanh" if how[:1] == ["tanh"] else name, x
 
 
-def _without(node: object, operation: str) -> tuple[Any, Any]:
+def _without(node: object, operation: str, output: Node) -> tuple[Any, Any]:
     """(what goes on, the full-size operand that is given), where the node adds or multiplies one; else (node, None)."""
-    if not is_call(node, operation) or node.kwargs:
+    if isinstance(node, Node) and is_call(node, operation) and node.kwargs:
         return node, None
-    left, right = operands(node)
-    for inner, given in ((left, right), (right, left)):
-        source = behind_casts(given) if isinstance(given, Node) else None
-        if (
-            isinstance(source, Node)
-            and source.op == "placeholder"
-            and shape(source) == shape(node)
-            and inner is not given
-        ):
-            return inner, source
+    for _, (left, right, *_more) in calls_of(node, operation):
+        for inner, given in ((left, right), (right, left)):
+            source = behind_casts(given) if isinstance(given, Node) else None
+            if (
+                isinstance(source, Node)
+                and source.op == "placeholder"
+                and shape(source) == shape(output)
+                and isinstance(inner, (Node, Part))
+                and inner is not given
+            ):
+                return inner, source
     return node, None

@@ -1,4 +1,7 @@
-"""Terms that an aten graph is held against: a call with its operands, written down as data. Casts do not count."""
+"""Terms that an aten graph is held against: a call with its operands, written down as data. Casts do not count.
+
+A call is looked for as it is written, and as what its value can be read as: see `readings`.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from kernels.libraries.patterns.readings import FLOATS, Part, Reading, has_no_root, may_be, memory_of, read, same_value
 from profiler.region.graph.nodes import argument, is_call, name_of, number, same, shape, value
 
 Bound = Mapping[str, Any]
 """Role -> the node that plays it, or a constant."""
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 WIDER = frozenset({(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.int32, torch.int64)})
 SAME_SHAPE = ("detach", "alias", "lift_fresh_copy", "clone")
 EITHER_WAY = frozenset({"add", "mul"})
+DEFAULTS: Mapping[str, Any] = {"keepdim": False, "approximate": "none", "half_to_float": False}
+"""Of options of calls that a value is read as: what is not listed here is None by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,40 @@ def fits(term: Term, node: Any, bound: Bound, exact: bool = False) -> Iterator[B
 
     exact: calls too are looked for only behind casts that lose nothing, since a rounded number sorts otherwise.
     """
+    memory = memory_of(node) if isinstance(node, (Node, Part)) and not isinstance(term, (Leaf, Constant)) else None
+    if memory is None:
+        yield from _fits(term, node, bound, exact)
+        return
+    key = id(term), node, exact
+    if key not in memory.ways:
+        memory.ways[key] = term, _distinct(_fits(term, node, {}, exact))
+    for way in memory.ways[key][1]:
+        joined = _joined(bound, way)
+        if joined is not None:
+            yield joined
+
+
+def _distinct(ways: Iterator[Bound]) -> tuple[Bound, ...]:
+    """Each once, in order: a value is read as a call in many ways, which bind the same."""
+    return tuple({tuple(sorted((r, id(v) if isinstance(v, Node) else repr(v)) for r, v in w.items())): w
+                  for w in ways}.values())  # fmt: skip
+
+
+def _joined(bound: Bound, way: Bound) -> Bound | None:
+    """What was bound with what is bound; None where a role is played by two."""
+    for role, new in way.items():
+        old = bound.get(role, new)
+        if old is new:
+            continue
+        if not isinstance(old, Node) or not isinstance(new, Node):
+            if old != new:
+                return None
+        elif not same(old, new) and not same_value(old, new):
+            return None
+    return {**way, **bound} if bound else way
+
+
+def _fits(term: Term, node: Any, bound: Bound, exact: bool) -> Iterator[Bound]:
     if isinstance(term, Leaf):
         yield from _leaf(term, node, bound)
     elif isinstance(term, Constant):
@@ -151,13 +190,16 @@ def fits(term: Term, node: Any, bound: Bound, exact: bool = False) -> Iterator[B
             yield from _all(list(zip(term.items, node, strict=True)), bound, exact)
     elif isinstance(term, Either):
         for one in term.terms:
-            yield from fits(one, node, bound, exact)
+            if not _hopeless(one, node):
+                yield from fits(one, node, bound, exact)
     elif isinstance(term, With):
         for extended in fits(term.term, node, bound, exact):
             if all(extended.get(k, v) == v for k, v in term.constants.items()):
                 yield {**extended, **term.constants}
     else:
         inner = behind(node, exact)
+        if term.role and not isinstance(inner, Node):
+            return
         bound = {**bound, term.role: inner} if term.role else bound
         while is_call(inner, *term.views):
             inner = behind(inner.args[0], exact)
@@ -196,14 +238,14 @@ def _leaf(term: Leaf, node: Any, bound: Bound) -> Iterator[Bound]:
         return
     if term.role not in bound:
         yield {**bound, term.role: node}
-    elif same(bound[term.role], node):
+    elif same(bound[term.role], node) or same_value(bound[term.role], node):
         yield bound
 
 
 def _constant(term: Constant, node: Any, bound: Bound) -> Iterator[Bound]:
     if isinstance(node, (list, tuple)) and len(node) == 1:
         node = node[0]
-    if isinstance(node, Node) or (isinstance(node, (list, tuple)) and any(isinstance(n, Node) for n in node)):
+    if isinstance(node, (Node, Part)) or (isinstance(node, (list, tuple)) and any(isinstance(n, Node) for n in node)):
         return
     if not term.role:
         yield bound
@@ -213,17 +255,30 @@ def _constant(term: Constant, node: Any, bound: Bound) -> Iterator[Bound]:
 
 def _call(term: Call, node: Any, bound: Bound, exact: bool) -> Iterator[Bound]:
     node = behind(node, exact)
-    if name_of(node) not in term.names:
-        return
     if term.role:
+        if not isinstance(node, Node):
+            return  # nothing that plays the role
         bound = {**bound, term.role: node}
-    named = arguments(node)
+    if name_of(node) in term.names:
+        yield from _arguments(term, name_of(node), arguments(node), bound, exact)
+    if isinstance(node, Reading) and node.name in term.names:
+        yield from _arguments(term, node.name, {n: (v, None) for n, v in node.arguments.items()}, bound, exact)
+    if isinstance(node, (Node, Part)):
+        for reading in read(node, term.names, exact):
+            named = {n: (v, DEFAULTS.get(n)) for n, v in reading.arguments.items()}
+            yield from _arguments(term, reading.name, named, bound, exact)
+
+
+def _arguments(
+    term: Call, name: str, named: Mapping[str, tuple[Any, Any]], bound: Bound, exact: bool
+) -> Iterator[Bound]:
+    """The call's arguments, with their defaults, against the term's."""
     given = [v for v, _ in list(named.values())[: len(term.operands)]]
     if len(given) < len(term.operands):
         return
     more: list[tuple[Term, Any]] = []
-    for name, (node_argument, default) in list(named.items())[len(term.operands) :]:
-        wanted = term.options.get(name, default)
+    for option, (node_argument, default) in list(named.items())[len(term.operands) :]:
+        wanted = term.options.get(option, default)
         if isinstance(wanted, Term):
             more.append((wanted, node_argument))
         elif isinstance(node_argument, Node) or not _equal(node_argument, wanted):
@@ -231,10 +286,54 @@ def _call(term: Call, node: Any, bound: Bound, exact: bool) -> Iterator[Bound]:
     if set(term.options) - set(named):
         return
     orders = [given]
-    if len(given) == 2 and name_of(node) in EITHER_WAY:
+    if len(given) == 2 and name in EITHER_WAY:
         orders.append(given[::-1])
     for order in orders:
-        yield from _all([*zip(term.operands, order, strict=True), *more], bound, exact)
+        if not any(_hopeless(t, n) for t, n in zip(term.operands, order, strict=True)):
+            yield from _all([*zip(term.operands, order, strict=True), *more], bound, exact)
+
+
+def _hopeless(term: Term, node: Any) -> bool:
+    """At one look it does not fit: a tensor that is given is some call's or an input, a number is none."""
+    if isinstance(term, Leaf):
+        return not isinstance(node, Node)
+    if isinstance(term, (Constant, Fixed)):
+        return isinstance(node, (Node, Part))
+    if isinstance(node, (Node, Part)) and _has_root(term) and has_no_root(node):
+        return True
+    if isinstance(term, Either):
+        return all(_hopeless(one, node) for one in term.terms)
+    if isinstance(term, With):
+        return _hopeless(term.term, node)
+    if isinstance(term, Call) and isinstance(node, (Node, Part)):
+        name = name_of(node)
+        there = name in term.names or name in SAME_SHAPE or name in ("_to_copy", "to")
+        return not there and not may_be(node, term.names)
+    return isinstance(term, Call) and not isinstance(node, Reading)
+
+
+_ROOTS: dict[int, tuple[object, bool]] = {}
+"""By a term's identity: the term itself, so that no other gets its identity, and what `_has_root` says of it."""
+
+
+def _has_root(term: Term) -> bool:
+    """It is a product with a root in it."""
+    known = _ROOTS.get(id(term))
+    if known is None:
+        known = _ROOTS[id(term)] = term, _find_root(term)
+    return known[1]
+
+
+def _find_root(term: Term) -> bool:
+    if isinstance(term, Either):
+        return all(map(_has_root, term.terms))
+    if isinstance(term, With):
+        return _has_root(term.term)
+    if not isinstance(term, Call):
+        return False
+    if {"sqrt", "rsqrt"} >= set(term.names) or (term.names == ("pow",) and term.options.get("exponent") == -0.5):
+        return True
+    return {"mul", "div", "reciprocal"} >= set(term.names) and any(map(_has_root, term.operands))
 
 
 def _equal(value: Any, wanted: Any) -> bool:

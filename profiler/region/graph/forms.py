@@ -11,6 +11,7 @@ from torch import Tensor
 from profiler.region.graph.attention_forms import ATTENTIONS
 from profiler.region.graph.canonical.pattern import Binding, Given, Number, Pattern, Roles, Settled
 from profiler.region.graph.canonical.values import Value
+from profiler.region.graph.nodes import is_call
 
 X, VECTOR = Given((3, 4, 8)), Given((8,))
 
@@ -82,10 +83,6 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return 0.5 * x * (1.0 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
 
 
-def _written_gelu_tanh_gate(a: Tensor, b: Tensor) -> Tensor:
-    return _gelu_tanh(a) * b
-
-
 def _gate_roles(activation: str) -> Settled:
     def settled(binding: Binding) -> Roles | None:
         """Activation and gate come from the same place: both given, or both computed. Else `b` is a mask or a scale."""
@@ -101,7 +98,10 @@ def _gate_roles(activation: str) -> Settled:
     return settled
 
 
-def _plain_roles(binding: Binding) -> Roles | None:
+def _by_hand_roles(binding: Binding) -> Roles | None:
+    """Of what is no call already."""
+    if any(is_call(n, "gelu") for n in binding.root.nodes):
+        return None
     return {"x": binding.value("x")}
 
 
@@ -183,9 +183,9 @@ FORMS: tuple[Pattern, ...] = (
             frozenset({"_softmax", "_safe_softmax"}), "softmax", any_axis=True),
     Pattern("swiglu", "SwiGLU by hand", (_silu_gate,), _PAIR, _gate_roles("silu"), frozenset({"silu"}), "SwiGLU"),
     Pattern("geglu", "GeGLU by hand", (_gelu_gate,), _PAIR, _gate_roles("gelu"), frozenset({"gelu"}), "GeGLU"),
-    Pattern("geglu", "GeGLU by hand", (_gelu_tanh_gate, _written_gelu_tanh_gate), _PAIR, _gate_roles("gelu_tanh"),
+    Pattern("geglu", "GeGLU by hand", (_gelu_tanh_gate,), _PAIR, _gate_roles("gelu_tanh"),
             frozenset({"gelu"}), "GeGLU"),
-    Pattern("gelu_tanh", "GELU (tanh) by hand", (_gelu_tanh,), {"x": X}, _plain_roles),
+    Pattern("gelu_tanh", "GELU (tanh) by hand", (_gelu_tanh,), {"x": X}, _by_hand_roles),
     Pattern("rope", "RoPE", (_rotated,), _ROTARY, _rope_roles, frozenset({"cat"}), "RoPE"),
     *(Pattern("cross_entropy", "cross entropy by hand", functions, _LOGITS, _loss_roles(name),
               frozenset({"nll_loss_forward"}), "cross entropy")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from math import prod, sqrt
+from collections.abc import Hashable, Mapping
+from math import pi, prod, sqrt
 
 from profiler.region.graph.canonical.values import (
     Product,
@@ -19,6 +19,10 @@ from profiler.region.graph.canonical.values import (
 
 LEAST = -1e9
 """A score this low has probability 0 next to any other: what people write where -inf is meant."""
+
+
+CUBIC = 0.044715
+"""What GELU's approximation by a hyperbolic tangent weights the cube with."""
 
 
 def of_product(table: Table, product: Product) -> Value | None:
@@ -37,6 +41,14 @@ def of_product(table: Table, product: Product) -> Value | None:
         if base.op == "sigmoid" and exponent == 1 and rest.get(base.args[0]) == 1:
             del rest[base.args[0]]
             return _with(table, product.coefficient, rest, _unary(table, "silu", base.args[0]))
+        if base.op in ("positive", "not") and exponent == 1 and (x := _above_zero(base)) is not None:
+            if rest.get(x) == 1:
+                del rest[x]
+                return _with(table, product.coefficient, rest, _unary(table, "relu", x))
+        if exponent == 1 and (bent := _bent(base)) is not None:
+            gelu = _gelu_by_tanh(table, *bent, rest, product.coefficient)
+            if gelu is not None:
+                return gelu
         if base.op == "total" and exponent == 1 and base.attrs == (1.0, 1.0) and base.args[0].op == "erf":
             inner = as_product(base.args[0].args[0])
             if not near(inner.coefficient, sqrt(0.5), 1e-4):
@@ -45,6 +57,78 @@ def of_product(table: Table, product: Product) -> Value | None:
             if all(rest.get(b) == e for b, e in inner.exponents.items()) and near(product.coefficient, 0.5):
                 rest = {b: e for b, e in rest.items() if b not in inner.exponents}
                 return _with(table, 1.0, rest, table.make("gelu", (x,), ("none",), x.shape))
+    return None
+
+
+def _above_zero(mask: Value) -> Value | None:
+    """x of x > 0 and of x >= 0."""
+    if mask.op == "positive":
+        return mask.args[0]
+    inner = mask.args[0]
+    parts = as_product(inner.args[0]) if inner.op == "positive" else None
+    negative = parts is not None and parts.coefficient == -1 and list(parts.exponents.values()) == [1.0]
+    return next(iter(parts.exponents)) if parts is not None and negative else None
+
+
+def _bent(base: Value) -> tuple[Value, float, float] | None:
+    """(a, k, c) of c * sigmoid(k * a): a sigmoid, or 1 + tanh."""
+    if base.op == "sigmoid":
+        return base.args[0], 1.0, 1.0
+    if base.op == "total" and base.attrs == (1.0, 1.0) and base.args[0].op == "tanh":
+        return base.args[0].args[0], 2.0, 2.0
+    return None
+
+
+def _gelu_by_tanh(
+    table: Table, bent: Value, slope: float, factor: float, rest: Mapping[Value, float], coefficient: float
+) -> Value | None:
+    """x * sigmoid(k * (x + 0.044715 x³)), k twice the root of 2 / pi; bent * slope is what the sigmoid is of."""
+    read = _cubic(table, bent)
+    if read is None:
+        return None
+    x, first, third = read
+    first, third = first * slope, third * slope
+    if first == 0 or third / first <= 0:
+        return None
+    scale = sqrt(third / first / CUBIC)
+    if not near(first, 2.0 * sqrt(2.0 / pi) * scale, 1e-4):
+        return None
+    parts = as_product(x)
+    if any(rest.get(b) != e for b, e in parts.exponents.items()):
+        return None
+    kept = {b: e for b, e in rest.items() if b not in parts.exponents} | {
+        b: rest[b] - e for b, e in parts.exponents.items() if rest[b] != e
+    }
+    made = table.scaled(x, scale)
+    front = coefficient * factor / (scale * parts.coefficient)
+    return _with(table, front, kept, table.make("gelu", (made,), ("tanh",), made.shape))
+
+
+def _cubic(table: Table, value: Value) -> tuple[Value, float, float] | None:
+    """(x, a, b) of a * x + b * x³, or of x * (a + b * x²)."""
+    outer = as_product(value)
+    ways = (_cubic_in(table, outer, b) for b, e in outer.exponents.items() if b.op == "total" and e == 1)
+    return next((w for w in ways if w is not None), None)
+
+
+def _cubic_in(table: Table, outer: Product, inner: Value) -> tuple[Value, float, float] | None:
+    """The same of a product in which this sum is the one that holds the power."""
+    terms, rest = as_total(inner, table), {b: e for b, e in outer.exponents.items() if b is not inner}
+    degree = 2.0 if rest else 3.0
+    for term, third in terms.coefficients.items():
+        parts = as_product(term)
+        if not parts.exponents or any(e != degree for e in parts.exponents.values()):
+            continue
+        x = table.product(Product(1.0, dict.fromkeys(parts.exponents, 1.0)))
+        others = {t: c for t, c in terms.coefficients.items() if t is not term}
+        if rest:
+            if not others and rest == dict.fromkeys(parts.exponents, 1.0):
+                return x, outer.coefficient * terms.constant, outer.coefficient * third
+            continue
+        first = table.total(Total(terms.constant, others))
+        ratio = as_product(first).coefficient / as_product(x).coefficient
+        if table.scaled(x, ratio) is first:
+            return x, outer.coefficient * ratio, outer.coefficient * third
     return None
 
 
@@ -85,7 +169,10 @@ def without_largest(table: Table, scores: Value, axes: tuple[Hashable, ...]) -> 
 
 
 def of_power(table: Table, value: Value, exponent: float) -> Value | None:
-    """1 / (1 + exp(-a)) is sigmoid(a)."""
+    """1 / (1 + exp(-a)) is sigmoid(a), the root of x² the magnitude of x."""
+    if exponent == 0.5 and value.op == "product" and len(value.args) == 1 and value.attrs[1] == 2.0:
+        coefficient = as_product(value).coefficient
+        return table.scaled(magnitude(table, value.args[0]), sqrt(coefficient)) if coefficient > 0 else None
     if exponent == -1 and value.op == "total" and value.attrs == (1.0, 1.0) and value.args[0].op == "exp":
         return _unary(table, "sigmoid", table.scaled(value.args[0].args[0], -1.0))
     return None
@@ -94,6 +181,8 @@ def of_power(table: Table, value: Value, exponent: float) -> Value | None:
 def of_total(table: Table, total: Total) -> Value | None:
     """A variance by two moments, log-sum-exp with its largest, log-softmax, a loss picked, a mask that is added."""
     for term, c in total.coefficients.items():
+        if term.op == "not" and len(total.coefficients) == 1 and near(total.constant, -c):
+            return table.scaled(term.args[0], total.constant)  # 1 - not m
         if term.op == "product" and len(term.args) == 1 and term.attrs == (1.0, 2.0) and term.args[0].op == "mean":
             mean = term.args[0]
             squares = table.make("mean", (table.power(mean.args[0], 2.0),), mean.attrs, mean.shape)
@@ -187,6 +276,35 @@ def centred(table: Table, difference: Value, axes: tuple[Hashable, ...]) -> Valu
             if x is term.args[0]:
                 return x
     return None
+
+
+def magnitude(table: Table, value: Value) -> Value:
+    """|value|, a constant factor in front of it."""
+    parts = as_product(value)
+    inner = table.product(Product(1.0, parts.exponents))
+    return table.scaled(table.make("abs", (inner,), (), inner.shape), abs(parts.coefficient))
+
+
+def clamped(table: Table, value: Value, least: float | None, most: float | None) -> Value:
+    """Not below the one, not above the other: both at once where they were said one after the other."""
+    if value.op == "clamp":
+        lower, upper = bounds_of(value)
+        low = max((b for b in (lower, least) if b is not None), default=None)
+        high = min((b for b in (upper, most) if b is not None), default=None)
+        if low is None or high is None or low <= high:
+            return clamped(table, value.args[0], low, high)
+    if least is None and most is None:
+        return value
+    if most is None and least == 0:
+        return _unary(table, "relu", value)
+    attrs = (("self", "tensor"), ("min", least), ("max", most))
+    return table.make("clamp", (value,), attrs, value.shape)
+
+
+def bounds_of(clamp: Value) -> tuple[float | None, float | None]:
+    """The least and the most of a value that is kept between two."""
+    least, most = (pair[1] for pair in clamp.attrs[1:] if isinstance(pair, tuple))
+    return least, most
 
 
 def hidden(table: Table, scores: Value, keep: Value) -> Value:

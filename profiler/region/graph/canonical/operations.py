@@ -10,9 +10,18 @@ from typing import Any, cast
 
 import torch
 
-from profiler.region.graph.canonical.identities import LEAST, both, hidden, negated, nonnegative
+from profiler.region.graph.canonical.identities import (
+    LEAST,
+    both,
+    bounds_of,
+    clamped,
+    hidden,
+    magnitude,
+    negated,
+    nonnegative,
+)
 from profiler.region.graph.canonical.products import product_of_batches
-from profiler.region.graph.canonical.values import FLOATS, Shape, Table, Value, broadcast
+from profiler.region.graph.canonical.values import FLOATS, Product, Shape, Table, Value, as_product, broadcast
 
 Operand = Value | int | float | bool
 INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
@@ -109,7 +118,17 @@ def elementwise(table: Table, function: Callable[..., Value], operands: Sequence
             made = function(*moved)
             if made.shape == inner.shape:
                 return fitted(table, table.reshape(made, source.shape), shape)
-    return fitted(table, function(*values), shape)
+    return fitted(table, function(*(_inward(table, v) for v in values)), shape)
+
+
+def _inward(table: Table, value: Value) -> Value:
+    """A view of a factor and a power of one value, as the same of the value's view."""
+    inner = value.args[0] if value.op == "reshape" else value
+    if inner is value or inner.scores or inner.op != "product" or len(inner.args) != 1:
+        return value
+    parts = as_product(inner)
+    ((base, exponent),) = parts.exponents.items()
+    return table.product(Product(parts.coefficient, {table.reshape(base, value.shape): exponent}))
 
 
 def _all_squeezed(values: Sequence[Value]) -> bool:
@@ -244,17 +263,75 @@ def _gelu(made: Made) -> Value:
     return elementwise(table, lambda x: table.make("gelu", (x,), (kind,), x.shape), (made.value("self"),), made.shape)
 
 
-@rule("clamp", "clamp_min", "relu", "maximum")
-def _not_below(made: Made) -> Value | None:
-    """A variance is not below zero; elsewhere only itself."""
-    x = made.value("self")
-    least = made.given.get("min", made.given.get("other", 0.0))
+@rule("abs")
+def _magnitude(made: Made) -> Value:
+    return elementwise(made.table, lambda x: magnitude(made.table, x), (made.value("self"),), made.shape)
+
+
+@rule("round")
+def _rounded(made: Made) -> Value | None:
+    """To whole numbers: what is kept between two of them may be rounded before that."""
+    table = made.table
+
+    def function(x: Value) -> Value:
+        bounds = bounds_of(x) if x.op == "clamp" else (0.5,)
+        if all(b is None or float(b).is_integer() for b in bounds):
+            inner = x.args[0]
+            return clamped(table, table.make("round", (inner,), (), inner.shape), *bounds)
+        return table.make("round", (x,), (), x.shape)
+
+    return None if made.given.get("decimals") else elementwise(table, function, (made.value("self"),), made.shape)
+
+
+@rule("clamp", "clamp_min", "clamp_max", "relu", "maximum", "minimum")
+def _limited(made: Made) -> Value | None:
+    """Numbers kept above one, below another: ReLU above 0. The larger of two that differ in their sign."""
+    table, x = made.table, made.value("self")
+    if made.name in ("maximum", "minimum"):
+        other = made.value("other")
+        pair = [plain(table, v) for v in (x, other)]
+        numbers = [v for v in pair if v.op == "number"]
+        if not numbers:
+            return _larger(made, pair) if made.name == "maximum" else None
+        x = other if pair[0] is numbers[0] else x
+        limit = full_of(numbers[0])
+        least, most = (limit, None) if made.name == "maximum" else (None, limit)
+    else:
+        least, most = (0.0, None) if made.name == "relu" else (made.given.get("min"), made.given.get("max"))
+    if any(isinstance(b, Value) for b in (least, most)) or not _float_result(made):
+        return None
     spread = x.args[0] if x.op == "reshape" else x
-    if spread.op == "var" and made.given.get("max") is None and least in (0, 0.0):
+    if spread.op == "var" and most is None and least == 0:  # a variance is not below zero
         return x
-    if made.name == "relu":
-        return elementwise(made.table, lambda v: made.table.make("relu", (v,), (), v.shape), (x,), made.shape)
+    return elementwise(table, lambda v: clamped(table, v, least, most), (x,), made.shape)
+
+
+def _larger(made: Made, pair: Sequence[Value]) -> Value | None:
+    """max(x, -x), and the largest x with the largest -x, are of magnitudes."""
+    table = made.table
+    for a, b in (pair, pair[::-1]):
+        if table.scaled(b, -1.0) is a:
+            return fitted(table, magnitude(table, a), made.shape)
+        least = table.scaled(b, -1.0)
+        inner, other = (v.args[0] if v.op == "reshape" else v for v in (a, least))
+        if (inner.op, other.op) == ("amax", "amin") and (inner.args, inner.attrs) == (other.args, other.attrs):
+            most = table.reduction("amax", magnitude(table, inner.args[0]), inner.attrs, inner.shape)
+            return table.reshape(most, made.shape)
     return None
+
+
+@rule("linalg_vector_norm")
+def _length(made: Made) -> Value | None:
+    """The largest magnitude, or the root of the sum of squares."""
+    table, order, dims = made.table, made.given.get("ord", 2), made.given.get("dim")
+    x, axes = made.value("self"), [dims] if isinstance(dims, int) else list(dims or ())
+    if order not in (2, inf) or not _float_result(made) or 0 in x.shape:
+        return None
+    keepdim = bool(made.given.get("keepdim", False))
+    if order == inf:
+        return table.reduced("amax", magnitude(table, x), axes, keepdim)
+    total = table.reduced("sum", table.power(x, 2.0), axes, keepdim)
+    return elementwise(table, lambda a: table.power(a, 0.5), (total,), made.shape)
 
 
 # ---------------------------------------------------------------------------------------------------------- reductions
@@ -270,8 +347,12 @@ def _reduction(made: Made) -> Value | None:
 
 
 @rule("max")
-def _largest(made: Made) -> tuple[Value, ...] | None:
+def _largest(made: Made) -> Value | tuple[Value, ...] | None:
     x, dim = made.value("self"), made.given.get("dim")
+    if isinstance(made.result, torch.Tensor) and "dim" not in made.given and "other" not in made.given:
+        return (
+            made.table.reduced("amax", x, [], False) if _float_result(made) and x.shape and 0 not in x.shape else None
+        )
     if not isinstance(dim, int) or not isinstance(made.result, tuple) or not x.shape:
         return None
     most = made.table.reduced("amax", x, [dim], bool(made.given.get("keepdim", False)))
@@ -450,15 +531,32 @@ def _triangle(made: Made) -> Value | None:
 def _compare(made: Made) -> Value | None:
     """Of whole numbers, as a difference that is not negative."""
     types = [s.dtype for s in made.sources.values() if isinstance(s, torch.Tensor)]
+    table = made.table
+    if all(t in FLOATS for t in types):
+        return _above_zero(made)
     if not all(t in INTEGERS for t in types):
         return None
-    table = made.table
     first, second = (plain(table, operand(table, made.given[n])) for n in ("self", "other"))
     if first.op == "number" and second.op == "number":
         return None
     sign, less = (1.0 if made.name[0] == "g" else -1.0), (0.0 if made.name[1] == "e" else 1.0)
     difference = table.plus((first, sign), (second, -sign), (table.number(less), -1.0))
     return nonnegative(table, difference, difference.shape)
+
+
+def _above_zero(made: Made) -> Value | None:
+    """Of numbers held against 0: whether they are above, or not above it."""
+    table, x = made.table, made.given["self"]
+    if not isinstance(x, Value) or x.scores or _constant(table, made.given["other"]) != 0:
+        return None
+    strict, greater = made.name[1] == "t", made.name[0] == "g"
+
+    def function(v: Value) -> Value:
+        signed = v if greater == strict else table.scaled(v, -1.0)
+        above = table.make("positive", (signed,), (), v.shape)
+        return above if strict else negated(table, above)
+
+    return elementwise(table, function, (x,), made.shape)
 
 
 @rule("eq", "ne")
@@ -508,6 +606,9 @@ def _choice(made: Made) -> Value | None:
     else:
         keep, kept, other = negated(table, made.given["mask"]), made.given["self"], made.given["value"]
     low, high = _constant(table, other), _constant(table, kept)
+    zeroed = _zeroed(made, keep, kept, other, low, high)
+    if zeroed is not None:
+        return zeroed
     if low is None and high is not None and high <= LEAST:
         keep, kept, low, high = negated(table, keep), other, high, None
     elif high is not None and low is not None and high <= LEAST:
@@ -520,6 +621,18 @@ def _choice(made: Made) -> Value | None:
     if high is not None or not isinstance(kept, Value):
         return None
     return elementwise(table, lambda scores, mask: hidden(table, scores, mask), (kept, keep), made.shape)
+
+
+def _zeroed(
+    made: Made, keep: Value, kept: object, other: object, low: float | None, high: float | None
+) -> Value | None:
+    """What is 0 where a mask says so is a product with the mask, but for scores: a hidden one is no finite number."""
+    table = made.table
+    if high == 0 and low is None:
+        keep, kept, low = negated(table, keep), other, 0.0
+    if low != 0 or not isinstance(kept, Value) or kept.scores or _constant(table, kept) is not None:
+        return None
+    return elementwise(table, table.times, (kept, plain(table, keep)), made.shape)
 
 
 # -------------------------------------------------------------------------------------------------- products and picks

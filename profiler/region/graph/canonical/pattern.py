@@ -150,6 +150,17 @@ def matches(graph: Graph, reads: Sequence[_Read]) -> Iterator[Match]:
                 yield from _at(graph, values, spelling, unifier, root)
 
 
+def matches_of(values: GraphValues, reads: Sequence[_Read], root: Value) -> Iterator[tuple[Pattern, Bound]]:
+    """Every way in which the value is one of the patterns, whether or not a call gives it."""
+    parts = as_product(root).exponents if root.op == "product" else {}
+    factors = frozenset((b.op, e) for b, e in parts.items())
+    for spelling in reads:
+        if spelling.value.op == root.op and spelling.factors <= factors and spelling.needs <= values.table.operations:
+            unifier = Unifier(values.table, spelling.numbers, spelling.pattern.any_axis)
+            for bound in unifier.ways(spelling.value, root, {}):
+                yield spelling.pattern, bound
+
+
 def _at(graph: Graph, values: GraphValues, spelling: _Read, unifier: Unifier, root: Value) -> Iterator[Match]:
     """The matches whose result is this value, one for each place that computes it."""
     pattern = spelling.pattern

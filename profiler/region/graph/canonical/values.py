@@ -157,7 +157,7 @@ class Table:
 
     def is_truth(self, value: Value) -> bool:
         """1 or 0 everywhere."""
-        return value.op in ("nonnegative", "all_of", "not") or value in self.truths
+        return value.op in ("nonnegative", "positive", "all_of", "not") or value in self.truths
 
     def number(self, number: float) -> Value:
         """A constant as a value."""
