@@ -137,8 +137,8 @@ def seen(graph: Graph, seed: int = 0) -> Seen:
 def every_match(graph: Graph) -> tuple[Match, ...]:
     """Of the profiler's forms, for the libraries' calls, and for this project's own kernels."""
     known = match(graph)
-    found = (*known, *everything(graph, known), *hand_written.matches(graph, known))
-    return tuple({(m.kind, m.output, m.operations, repr(m.roles)): m for m in found}.values())
+    every = (*known, *everything(graph, known), *hand_written.matches(graph, known))
+    return tuple({(m.kind, m.output, m.operations, repr(m.roles)): m for m in every}.values())
 
 
 def same_value(text: str, other: str, seed: int = 0) -> bool:

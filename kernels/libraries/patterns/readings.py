@@ -178,6 +178,17 @@ def readable_anywhere(module: GraphModule) -> frozenset[str]:
     return frozenset[str]().union(*(NAMES.get(op, frozenset()) for op in operations))
 
 
+def first_of(node: Any) -> Any:
+    """The first call or input that has what a calculation gives back, as --x does; others are themselves."""
+    if not is_call(node, "neg", "mul", "div", "reciprocal", "add", "sub"):
+        return node
+    memory = memory_of(node)
+    value = memory.values.of(node) if memory is not None else None
+    fakes = [n.meta["val"] for n in value.nodes] if value is not None else []
+    alike = all((f.dtype, f.shape) == (fakes[0].dtype, fakes[0].shape) for f in fakes)
+    return value.nodes[0] if value is not None and fakes and alike else node
+
+
 def same_value(a: object, b: object) -> bool:
     """Both nodes have the same value, up to casts."""
     memory = memory_of(a) if isinstance(a, Node) else None

@@ -12,7 +12,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from kernels.libraries.patterns.readings import FLOATS, Part, Reading, has_no_root, may_be, memory_of, read, same_value
+from kernels.libraries.patterns.readings import (
+    FLOATS,
+    Part,
+    Reading,
+    first_of,
+    has_no_root,
+    may_be,
+    memory_of,
+    read,
+    same_value,
+)
 from profiler.region.graph.nodes import argument, is_call, name_of, number, same, shape, value
 
 Bound = Mapping[str, Any]
@@ -197,7 +207,7 @@ def _fits(term: Term, node: Any, bound: Bound, exact: bool) -> Iterator[Bound]:
             if all(extended.get(k, v) == v for k, v in term.constants.items()):
                 yield {**extended, **term.constants}
     else:
-        inner = behind(node, exact)
+        inner = first_of(behind(node, exact))
         if term.role and not isinstance(inner, Node):
             return
         bound = {**bound, term.role: inner} if term.role else bound
@@ -233,7 +243,7 @@ def arguments(node: Node) -> dict[str, tuple[Any, Any]]:
 
 
 def _leaf(term: Leaf, node: Any, bound: Bound) -> Iterator[Bound]:
-    node = behind(node, exact=True)
+    node = behind(first_of(behind(node, exact=True)), exact=True)
     if not isinstance(node, Node) or not isinstance(node.meta.get("val"), torch.Tensor):
         return
     if term.role not in bound:

@@ -14,7 +14,7 @@ from torch.fx import Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.region.graph.canonical import identities
-from profiler.region.graph.canonical.operations import Made, canonical, hashable, schema_names
+from profiler.region.graph.canonical.operations import Made, canonical, hashable, inward, schema_names
 from profiler.region.graph.canonical.values import Shape, Table, Value
 from profiler.region.graph.nodes import name_of
 
@@ -113,6 +113,8 @@ def _interpreted(module: torch.fx.GraphModule) -> GraphValues:
         value = values[node]
         if isinstance(value, Value):
             value.nodes = (*value.nodes, node)
+            if (inner := inward(table, value)) is not value:
+                inner.nodes = (*inner.nodes, node)
             if isinstance(fake, torch.Tensor) and fake.dtype == torch.bool:
                 table.truths.add(value)
             if value.op == "reshape":

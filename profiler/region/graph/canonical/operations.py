@@ -118,10 +118,10 @@ def elementwise(table: Table, function: Callable[..., Value], operands: Sequence
             made = function(*moved)
             if made.shape == inner.shape:
                 return fitted(table, table.reshape(made, source.shape), shape)
-    return fitted(table, function(*(_inward(table, v) for v in values)), shape)
+    return fitted(table, function(*(inward(table, v) for v in values)), shape)
 
 
-def _inward(table: Table, value: Value) -> Value:
+def inward(table: Table, value: Value) -> Value:
     """A view of a factor and a power of one value, as the same of the value's view."""
     inner = value.args[0] if value.op == "reshape" else value
     if inner is value or inner.scores or inner.op != "product" or len(inner.args) != 1:
