@@ -17,7 +17,7 @@ NEW = frozenset(
 )
 
 
-class _PlacesAreZero(TorchDispatchMode):
+class _PlacesAreZero(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """New integers are 0 and not what the memory held.
 
     What a silent kernel would have written is read by operations that are not silent: a pool's gradient goes where such
@@ -47,7 +47,7 @@ def silenced() -> Iterator[list[str]]:
             kept.append((owner, owner.run))
             owner.run = run
     try:
-        with _PlacesAreZero():
+        with _PlacesAreZero():  # type: ignore[no-untyped-call]
             yield asked
     finally:
         for owner, original in kept:
