@@ -116,11 +116,24 @@ def finding(case: Case) -> Finding | None:
 
 
 def call_floor_us(operation: Operation, device: Device) -> float:
-    """What the call's bytes and FLOPs take: convolutions of f32 in TF32, as torch comes, products of f32 without."""
+    """What the call's bytes and FLOPs take: convolutions of f32 in TF32, as torch comes, products of f32 without.
+
+    Depthwise ones go by the vector units: a sum over a filter's taps alone is no product of matrices.
+    """
     moved = sum(t.bytes for t in (*operation.reads, *operation.writes))
     dtype = operation.reads[0].dtype if operation.reads else "f32"
     dtype = "tf32" if dtype == "f32" and operation.kind == op_kinds.CONVOLUTION else dtype
-    return 1e6 * max(moved / device.copy_rate, operation.flops / device.matmul_rate(dtype))
+    rate = device.f32_rate if _is_depthwise(operation) else device.matmul_rate(dtype)
+    return 1e6 * max(moved / device.copy_rate, operation.flops / rate)
+
+
+def _is_depthwise(operation: Operation) -> bool:
+    """A convolution whose filters each read one of several channels, forward or backward."""
+    if operation.kind != op_kinds.CONVOLUTION:
+        return False
+    first = 1 if "backward" in operation.target else 0
+    image, filters = operation.reads[first : first + 2]
+    return filters.shape[1] == 1 < image.shape[1]
 
 
 def _measured_us(case: Case, shape: ShapeFacts) -> float:

@@ -105,6 +105,26 @@ def test_a_depthwise_convolution_of_another_shape_far_above_its_floor_is_told_wi
     assert "times its floor" not in near.headline
 
 
+@pytest.mark.parametrize("more", ["", ".requires_grad"])
+def test_a_depthwise_convolutions_floor_is_the_vector_units(more: str) -> None:
+    """No library sums a filter's 49 taps on tensor cores: ConvNeXt's in cuDNN's kernel is 3 times its floor, not 13."""
+    device = find_device("H200")
+    assert device is not None
+    x, w = f"bf16[64, 96, 56, 56].channels_last{more}", f"bf16[96, 1, 7, 7]{more}"
+    for groups, rate in ((96, device.f32_rate), (1, device.matmul_rate("bf16"))):
+        filters = w if groups > 1 else w.replace("96, 1, 7", "96, 96, 7")
+        text = DEPTHWISE.format(x=x, w=filters, call="conv2d", stride=1, padding=3, groups=groups)
+        graph = lower(parse(text))
+        calls = [o for o in graph.operations if o.kind == op_kinds.CONVOLUTION]
+        assert len(calls) == 1 + bool(more)
+        for call in calls:
+            moved = sum(t.bytes for t in (*call.reads, *call.writes))
+            wanted = 1e6 * max(moved / device.copy_rate, call.flops / rate)
+            assert call_floor_us(call, device) == pytest.approx(wanted)
+    one = DEPTHWISE.format(x=x, w=w, call="conv2d", stride=1, padding=3, groups=96)
+    assert "times its floor" not in advised(one, 739.0 if more else 202.0, ("conv2d_c1_k1_nhwc_specialized",)).headline
+
+
 def test_a_depthwise_convolution_with_a_measured_kernel_is_told_the_kernel() -> None:
     text = DEPTHWISE.format(
         x="bf16[64, 384, 28, 28]", w="bf16[384, 1, 7, 7]", call="conv2d", stride="1", padding="3", groups="384"
