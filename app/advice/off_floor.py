@@ -128,12 +128,16 @@ def call_floor_us(operation: Operation, device: Device) -> float:
 
 
 def _is_depthwise(operation: Operation) -> bool:
-    """A convolution whose filters each read one of several channels, forward or backward."""
-    if operation.kind != op_kinds.CONVOLUTION:
+    """A convolution whose filters each read one of several channels, forward or backward.
+
+    A transposed one from several channels to one has such filters too, and fewer channels of its result.
+    """
+    backward = "backward" in operation.target
+    images = operation.reads[1:3] if backward else operation.reads[:2]
+    if operation.kind != op_kinds.CONVOLUTION or len(images) < 2:
         return False
-    first = 1 if "backward" in operation.target else 0
-    image, filters = operation.reads[first : first + 2]
-    return filters.shape[1] == 1 < image.shape[1]
+    (image, filters), result = images, operation.reads[0] if backward else operation.writes[0]
+    return filters.shape[1] == 1 < image.shape[1] and result.shape[1] == filters.shape[0]
 
 
 def _measured_us(case: Case, shape: ShapeFacts) -> float:

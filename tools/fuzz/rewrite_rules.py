@@ -30,6 +30,8 @@ def _arithmetic(node: ast.expr) -> Iterator[str]:
             yield f"({b}) * ({a})"
             if isinstance(node.right, ast.Constant):
                 yield f"({a}) / (1.0 / {b})"
+            elif b.startswith("torch.reciprocal("):
+                yield f"({a}) / ({b.removeprefix('torch.reciprocal(').removesuffix(')')})"  # that of counts is no count
             elif _is_tensor(node.right):
                 yield f"({a}) / torch.reciprocal({b})"
             if isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mult):
@@ -241,16 +243,12 @@ def _masks(node: ast.expr) -> Iterator[str]:
 
 
 def _kept(node: ast.expr) -> Iterator[str]:
-    """Numbers of which those that a mask of true and false does not keep are 0."""
+    """Numbers times a mask of true and false: what is chosen by the mask is another value where a number is none."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and ast.unparse(node.right) == "keep":
         y = ast.unparse(node.left)
         yield f"({y}) * keep.float()"
-        yield f"torch.where(keep, {y}, 0.0)"
-        yield f"torch.where(~keep, 0.0, {y})"
-        yield f"torch.where(keep, {y}, torch.zeros_like({y}))"
-        yield f"({y}).masked_fill(~keep, 0.0)"
-        yield f"({y}).masked_fill(keep.logical_not(), 0.0)"
-        yield f"({y}).masked_fill(keep == 0, 0.0)"
+        yield f"({y}) * (~(keep.logical_not())).float()"
+        yield f"keep * ({y})"
         yield f"({y}) * (1.0 - (~keep).float())"
 
 

@@ -38,8 +38,9 @@ def nearest_places(size: int, new: int, scale: float | None) -> npt.NDArray[np.i
     """Which element of an image of `size` each of a result of `new` is. Raises Unsupported where aten has two ways."""
     at = np.floor(np.arange(new, dtype=np.float32) * step_of(size, new, scale)).astype(np.int64)
     places: npt.NDArray[np.int64] = np.minimum(at, size - 1)
-    if size == new and bool((places != np.arange(new)).any()):
-        raise Unsupported("an upsampling by a factor to the same size, for which aten has more than one way")
+    for times in (1, 2):  # aten copies and doubles without looking at the factor
+        if new == times * size and bool((places != np.arange(new) // times).any()):
+            raise Unsupported(f"an upsampling by another factor to {times} times the size: aten has two ways for it")
     return places
 
 

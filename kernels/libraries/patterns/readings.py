@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import chain
+from math import isfinite
 from typing import Any
 
 import torch
@@ -20,13 +21,14 @@ from torch.fx import GraphModule, Node
 from profiler.region.graph.canonical.graph_values import GraphValues, graph_values
 from profiler.region.graph.canonical.identities import bounds_of
 from profiler.region.graph.canonical.pattern import Binding, matches_of, readings
-from profiler.region.graph.canonical.values import Product, Total, Value, as_product, as_total
+from profiler.region.graph.canonical.values import Product, Total, Value, as_product, as_total, raised
 from profiler.region.graph.forms import FORMS
 from profiler.region.graph.nodes import is_call, name_of
 
 MOST_FACTORS = 5
 """A sum or product of more is not split: the splits are too many, and no term says so much at once."""
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+SPREADS = ("expand", "expand_as", "broadcast_to", "repeat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,7 @@ def read(given: Node | Part, names: Collection[str], exact: bool) -> Iterator[Re
     memory = memory_of(given)
     if memory is None or (exact and memory.rounds):
         return
-    node = given.reader if isinstance(given, Part) else given
-    value = given.value if isinstance(given, Part) else memory.values.of(given)
-    value = value.args[0] if value is not None and value.op == "expand" else value
+    node, value = given.reader if isinstance(given, Part) else given, _value_of(given)
     if value is None:
         return
     for name in names:
@@ -138,6 +138,15 @@ def read(given: Node | Part, names: Collection[str], exact: bool) -> Iterator[Re
         yield from memory.read[key]
 
 
+def _value_of(given: Node | Part) -> Value | None:
+    """Its value, or what an operand of it is spread from; of a call that does no more than spread, the whole."""
+    memory = memory_of(given)
+    value = given.value if isinstance(given, Part) else memory.values.of(given) if memory is not None else None
+    if value is None or value.op != "expand" or is_call(given, *SPREADS):
+        return value
+    return value.args[0]
+
+
 def calls_of(given: object, *names: str) -> Iterator[tuple[str, list[Any]]]:
     """(name, arguments) of the call that it is, and of those that it can be read as, of these names."""
     if is_call(given, *names):
@@ -148,9 +157,7 @@ def calls_of(given: object, *names: str) -> Iterator[tuple[str, list[Any]]]:
 
 def may_be(given: Node | Part, names: Collection[str]) -> bool:
     """At one look: it may be read as a call of one of these names."""
-    memory = memory_of(given)
-    value = given.value if isinstance(given, Part) else memory.values.of(given) if memory is not None else None
-    value = value.args[0] if value is not None and value.op == "expand" else value
+    value = _value_of(given)
     return value is not None and any(n in READS and READS[n].may(value) for n in names)
 
 
@@ -165,11 +172,9 @@ def has_no_root(given: Node | Part) -> bool:
 
 def readable(given: Node) -> frozenset[str]:
     """Names of the calls that its value may be read as."""
-    memory = memory_of(given)
-    value = memory.values.of(given) if memory is not None else None
-    inner = value.args[0] if value is not None and value.op == "expand" else value
-    possible = NAMES.get(inner.op, frozenset()) if inner is not None else frozenset[str]()
-    return frozenset(n for n in possible if inner is not None and READS[n].may(inner))
+    value = _value_of(given)
+    possible = NAMES.get(value.op, frozenset()) if value is not None else frozenset[str]()
+    return frozenset(n for n in possible if value is not None and READS[n].may(value))
 
 
 def readable_anywhere(module: GraphModule) -> frozenset[str]:
@@ -219,10 +224,12 @@ def _splits(count: int) -> Iterator[tuple[list[int], list[int]]]:
 
 def _factors(reader: Reader, value: Value, below: bool = False) -> Iterator[tuple[Value, Value]]:
     """Every (a, b) of a * b, the coefficient with either, shared as some call has it, or by itself as b. below: b has a
-    negative power, or is a number.
+    negative power, or is a number. Nothing where the coefficient is 0 or no number.
     """
     table, parts = reader.values.table, as_product(value)
     bases, whole = list(parts.exponents.items()), parts.coefficient
+    if not whole or not isfinite(whole):
+        return
 
     def product(chosen: list[int], coefficient: float) -> Value:
         if coefficient == 1 and len(chosen) == 1 and bases[chosen[0]][1] == 1:
@@ -230,7 +237,8 @@ def _factors(reader: Reader, value: Value, below: bool = False) -> Iterator[tupl
         return table.product(Product(coefficient, dict(bases[i] for i in chosen)))
 
     def shares(chosen: list[int]) -> Collection[float]:
-        return dict.fromkeys((1.0, whole, *reader.coefficients.get(frozenset(bases[i] for i in chosen), ())))
+        told = (1.0, whole, *reader.coefficients.get(frozenset(bases[i] for i in chosen), ()))
+        return [s for s in dict.fromkeys(told) if s and isfinite(s) and isfinite(whole / s)]
 
     for first, second in _splits(len(bases)):
         if below and not any(bases[i][1] < 0 for i in second):
@@ -302,7 +310,10 @@ def _base(reader: Reader, value: Value, exponent: float) -> Value | None:
     if exponent == int(exponent) != -1 and any(e % exponent for e in powers):
         return None
     bases = {b: e / exponent for b, e in parts.exponents.items()}
-    return reader.values.table.product(Product(parts.coefficient ** (1 / exponent), bases))
+    coefficient = raised(parts.coefficient, 1 / exponent)
+    if coefficient <= 0 or not isfinite(coefficient):
+        return None
+    return reader.values.table.product(Product(coefficient, bases))
 
 
 def _power(reader: Reader, value: Value) -> Iterator[Reading]:

@@ -23,7 +23,7 @@ def recurrences(graph: Graph) -> Iterator[tuple[Node, Bound]]:
             continue
         steps: Any = node.args[0]
         bound = _walked(steps)
-        if bound is not None:
+        if bound is not None and shape(node) == shape(bound["b"]):  # and the first state adds no axis to the others
             yield node, bound
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch.fx import Node
 
 from kernels.libraries.patterns.matrix_products import behind_views, is_product, product_and_bias
-from kernels.libraries.patterns.readings import Part, calls_of
+from kernels.libraries.patterns.readings import Part, calls_of, first_of
 from profiler.region.graph.lowering import Graph
 from profiler.region.graph.match_model import Match, covered_operations, role
 from profiler.region.graph.nodes import behind_casts, is_call, shape
@@ -38,6 +38,7 @@ def tail(graph: Graph) -> tuple[Match, ...]:
         by_role |= {"a": product.args[0], "b": product.args[1]}
     if by_role["a"] is None or output is node:
         return ()
+    by_role |= {n: first_of(by_role[n]) for n in ("a", "b", "bias")}
     leaves = [leaf for n in ("a", "b", "bias", "mask", "residual") if isinstance(leaf := by_role[n], Node)]
     inside = covered_operations(graph, output, leaves)
     if inside is None:
@@ -60,7 +61,7 @@ def _without(node: object, operation: str, output: Node) -> tuple[Any, Any]:
         return node, None
     for _, (left, right, *_more) in calls_of(node, operation):
         for inner, given in ((left, right), (right, left)):
-            source = behind_casts(given) if isinstance(given, Node) else None
+            source = first_of(behind_casts(given)) if isinstance(given, Node) else None
             if (
                 isinstance(source, Node)
                 and source.op == "placeholder"

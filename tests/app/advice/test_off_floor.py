@@ -258,3 +258,35 @@ def test_the_threshold_of_products_stands_between_aligned_and_other_rows_of_the_
         (odd if any(rows) else aligned).append(time_us / (floor + KERNEL_US))
     assert len(aligned) > 20 and len(odd) > 5
     assert np.percentile(aligned, 95) < FAR[op_kinds.GEMM] < np.percentile(odd, 50)
+
+
+@pytest.mark.parametrize("more", ["", ".requires_grad"])
+@pytest.mark.parametrize(
+    ("text", "depthwise"),
+    [
+        ("x: f32[8, 64, 32, 32]{g}\nw: f32[64, 1, 4, 4]\nreturn F.conv_transpose2d(x, w)\n", False),
+        ("x: f32[8, 64, 32, 32]{g}\nw: f32[64, 1, 4, 4]\nreturn F.conv_transpose2d(x, w, groups=64)\n", True),
+        ("x: f32[8, 64, 128]{g}\nw: f32[64, 1, 4]\nreturn F.conv_transpose1d(x, w)\n", False),
+        ("x: f32[8, 64, 128]{g}\nw: f32[128, 1, 4]\nreturn F.conv1d(x, w, groups=64)\n", True),
+        ("x: f32[8, 1, 32, 32]{g}\nw: f32[64, 1, 4, 4]\nreturn F.conv2d(x, w)\n", False),
+    ],
+    ids=["transposed to one channel", "transposed", "transposed to one channel, 1d", "two filters a channel", "grey"],
+)
+def test_a_sum_over_channels_goes_by_tensor_cores(text: str, depthwise: bool, more: str) -> None:
+    device = find_device("H200")
+    assert device is not None
+    calls = [o for o in lower(parse(text.format(g=more))).operations if o.kind == op_kinds.CONVOLUTION]
+    assert len(calls) == 1 + bool(more)
+    for call in calls:
+        rate = device.f32_rate if depthwise else device.matmul_rate("tf32")
+        moved = sum(t.bytes for t in (*call.reads, *call.writes))
+        wanted = 1e6 * max(moved / device.copy_rate, call.flops / rate)
+        assert call_floor_us(call, device) == pytest.approx(wanted)
+
+
+def test_an_image_that_is_its_own_filter_has_a_floor() -> None:
+    device = find_device("H200")
+    assert device is not None
+    (call,) = (o for o in lower(parse("x: f32[4, 4, 8, 8]\nreturn F.conv2d(x, x)\n")).operations
+               if o.kind == op_kinds.CONVOLUTION)  # fmt: skip
+    assert call_floor_us(call, device) > 0

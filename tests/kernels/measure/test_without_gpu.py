@@ -103,3 +103,13 @@ def test_without_any_task_that_could_be_run_nothing_is_correct() -> None:
     record = Record("a", "triton", cases=[[], []], mutated=[[], []], unable=["bf16", "bf16"])
     judge_record(record, None, None, ["", ""])
     assert record.status == "not_run"
+
+
+@pytest.mark.parametrize("line", ["x > 100.0", "torch.isnan(x)", "(x < 100.0).to(torch.int32)"])
+def test_a_right_kernel_whose_integers_are_all_alike_is_not_told_to_compute_nothing(
+    fork_server: ForkServer, line: str
+) -> None:
+    """Launch ablation puts one number where a silent kernel wrote no integer, and that may be the right one."""
+    request = ValidationRequest(f"x: f32[64, 64]\nreturn {line}", device="cpu", limits=Limits(prepare_s=60))
+    (made,) = (c for c in validate(request, fork_server=fork_server).candidates if c.name == "triton:generated")
+    assert made.status == "correct", made.message

@@ -70,6 +70,13 @@ def _above_zero(mask: Value) -> Value | None:
     return next(iter(parts.exponents)) if parts is not None and negative else None
 
 
+def selected(table: Table, value: Value, keep: Value) -> Value:
+    """Numbers of which those that a mask does not keep are 0: ReLU where it keeps those above 0."""
+    if keep.op in ("positive", "not") and _above_zero(keep) is value:
+        return _unary(table, "relu", value)
+    return table.make("selected", (value, keep), (), broadcast((value.shape, keep.shape)) or value.shape)
+
+
 def _bent(base: Value) -> tuple[Value, float, float] | None:
     """(a, k, c) of c * sigmoid(k * a): a sigmoid, or 1 + tanh."""
     if base.op == "sigmoid":
@@ -169,10 +176,13 @@ def without_largest(table: Table, scores: Value, axes: tuple[Hashable, ...]) -> 
 
 
 def of_power(table: Table, value: Value, exponent: float) -> Value | None:
-    """1 / (1 + exp(-a)) is sigmoid(a), the root of x² the magnitude of x."""
-    if exponent == 0.5 and value.op == "product" and len(value.args) == 1 and value.attrs[1] == 2.0:
-        coefficient = as_product(value).coefficient
-        return table.scaled(magnitude(table, value.args[0]), sqrt(coefficient)) if coefficient > 0 else None
+    """1 / (1 + exp(-a)) is sigmoid(a), the root of x² the magnitude of x, that of x² y the magnitude of x times y's."""
+    if exponent == 0.5 and value.op == "product":
+        parts = as_product(value)
+        odd = sum(e % 2 != 0 for e in parts.exponents.values())  # the root of one base is not below 0 either
+        if parts.coefficient > 0 and odd <= 1 and odd < len(parts.exponents):
+            root = table.product(Product(1.0, {b: e / 2 for b, e in parts.exponents.items()}))
+            return table.scaled(magnitude(table, root), sqrt(parts.coefficient))
     if exponent == -1 and value.op == "total" and value.attrs == (1.0, 1.0) and value.args[0].op == "exp":
         return _unary(table, "sigmoid", table.scaled(value.args[0].args[0], -1.0))
     return None

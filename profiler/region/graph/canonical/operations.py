@@ -19,6 +19,7 @@ from profiler.region.graph.canonical.identities import (
     magnitude,
     negated,
     nonnegative,
+    selected,
 )
 from profiler.region.graph.canonical.products import product_of_batches
 from profiler.region.graph.canonical.values import FLOATS, Product, Shape, Table, Value, as_product, broadcast
@@ -313,6 +314,8 @@ def _larger(made: Made, pair: Sequence[Value]) -> Value | None:
         if table.scaled(b, -1.0) is a:
             return fitted(table, magnitude(table, a), made.shape)
         least = table.scaled(b, -1.0)
+        if a.shape != least.shape:
+            continue
         inner, other = (v.args[0] if v.op == "reshape" else v for v in (a, least))
         if (inner.op, other.op) == ("amax", "amin") and (inner.args, inner.attrs) == (other.args, other.attrs):
             most = table.reduction("amax", magnitude(table, inner.args[0]), inner.attrs, inner.shape)
@@ -626,13 +629,15 @@ def _choice(made: Made) -> Value | None:
 def _zeroed(
     made: Made, keep: Value, kept: object, other: object, low: float | None, high: float | None
 ) -> Value | None:
-    """What is 0 where a mask says so is a product with the mask, but for scores: a hidden one is no finite number."""
+    """What is 0 where a mask says so, but for scores: a hidden one is no finite number. It is no product with the mask,
+    whose NaN and infinities stay: a division by 0 that the mask hides is 0 here.
+    """
     table = made.table
     if high == 0 and low is None:
         keep, kept, low = negated(table, keep), other, 0.0
     if low != 0 or not isinstance(kept, Value) or kept.scores or _constant(table, kept) is not None:
         return None
-    return elementwise(table, table.times, (kept, plain(table, keep)), made.shape)
+    return elementwise(table, lambda x, mask: selected(table, x, mask), (kept, plain(table, keep)), made.shape)
 
 
 # -------------------------------------------------------------------------------------------------- products and picks

@@ -133,10 +133,14 @@ def test_the_nearest_places_are_those_of_torch(size: int, new: int) -> None:
     assert nearest_places(size, new, None).tolist() == there.int().tolist()
 
 
-def test_a_factor_that_keeps_the_size_but_not_the_places_is_refused() -> None:
+def test_a_factor_that_aten_does_not_look_at_is_refused() -> None:
+    """To the size itself and to twice it aten has code of its own: 10 rows by 2.04 are 20, each row twice."""
     assert nearest_places(8, 8, 1.0).tolist() == list(range(8))
-    with pytest.raises(Unsupported, match="same size"):
+    with pytest.raises(Unsupported, match="1 times the size"):
         nearest_places(8, 8, 1.1)
+    assert nearest_places(10, 20, 2.0).tolist() == [i // 2 for i in range(20)]
+    with pytest.raises(Unsupported, match="2 times the size"):
+        nearest_places(10, 20, 2.04)
 
 
 # gradients

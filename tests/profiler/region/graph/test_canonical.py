@@ -41,6 +41,11 @@ SAME = {
     "a log-softmax": ("log_softmax(x, -1)", "x - torch.logsumexp(x, -1, keepdim=True)"),
     "a picked number": ("x.gather(-1, i.unsqueeze(-1)).squeeze(-1)", "x.gather(-1, i[..., None])[..., 0]"),
     "an activation": ("silu(x)", "x / (1 + exp(-x))"),
+    "the root of a square of a product": ("torch.sqrt((x * w) ** 2)", "(w * x).abs()"),
+    "the root of a square and another": (
+        "torch.sqrt(x * x / (w * w + 1))", "(x / torch.sqrt(w.square() + 1)).abs()",
+    ),
+    "what a choice keeps above 0": ("relu(x)", "torch.where(x > 0, x, 0.0)"),
     "a broadcast": ("x * w.view(1, 1, 8)", "x * w.expand(4, 6, 8)"),
     "two transpositions": ("x.transpose(0, 1).transpose(0, 1)", "x"),
     "a permutation": ("x.permute(0, 2, 1)", "x.mT"),
@@ -67,6 +72,15 @@ OTHER = {
     "the other half": ("x[..., :4]", "x[..., 4:]"),
     "halves turned round": ("cat((x[..., 4:], x[..., :4]), -1)", "x"),
     "a mask turned round": ("x.masked_fill(m, float('-inf'))", "x.masked_fill(~m, float('-inf'))"),
+    "a choice and a product with its mask": ("x.masked_fill(~m, 0.0)", "x * m"),
+    "a division that a choice hides": ("torch.where(m, x / w, 0.0)", "x / w * m"),
+    "the root of two that no square are": (
+        "torch.sqrt(x * x * w * (w + 1))", "x.abs() * torch.sqrt(w) * torch.sqrt(w + 1)",
+    ),
+    "the larger of two that meet along no axis": (
+        "torch.maximum(x[:, :4].amax(-1), -x[:, :4].amin(-1, keepdim=True))",
+        "x[:, :4].abs().amax(-1, keepdim=True).expand(4, 4, 4)",
+    ),
     "a fill of zero": ("x.masked_fill(m, float('-inf'))", "x.masked_fill(m, 0.0)"),
     "rows as columns": ("x.permute(0, 2, 1)", "x.reshape(4, 8, 6)"),
     "a sum for a mean": ("x.sum(-1)", "x.mean(-1)"),
