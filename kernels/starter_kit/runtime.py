@@ -248,21 +248,42 @@ def _test_shape(shape: Shape, device: str) -> int:
         given = [_copy(x) for x in inputs]
         plain = shape.region(*given)
         against = "float64"
+        wide = [_copy(x).double() if x.is_floating_point() else _copy(x) for x in inputs]
         try:
-            wanted = shape.exact(*(_copy(x).double() if x.is_floating_point() else x for x in inputs))
+            wanted = shape.exact(*wide)
         except torch.OutOfMemoryError:
-            wanted, against = outputs_of(plain), "eager, as float64 does not fit into memory"
+            wanted, against, wide = outputs_of(plain), "eager, as float64 does not fit into memory", given
         except (RuntimeError, TypeError, NotImplementedError) as why:
             wanted, against = outputs_of(plain), f"eager, as there is no float64 of it ({str(why).splitlines()[0]})"
+            wide = given
         into = _pointed_into(shape, inputs)
         fault = disagreements(shape.kernel(*inputs), plain, wanted, shape.random, into)
-        if not fault and _changed(before, inputs) != _changed(before, given):
-            fault = "it changed its inputs" if any(_changed(before, inputs)) else "it left its inputs unchanged"
+        fault = fault or _written_wrongly(before, inputs, given, wide)
         print(
             f"{'WRONG' if fault else 'right'}  {shape.label}, {distribution} inputs, against {against} {fault}".rstrip()
         )
         faults += bool(fault)
     return faults
+
+
+def _written_wrongly(
+    before: Sequence[torch.Tensor],
+    got: Sequence[torch.Tensor],
+    plain: Sequence[torch.Tensor],
+    wanted: Sequence[torch.Tensor],
+) -> str:
+    """What is wrong with what the kernel left in its inputs, next to what the region left there; "" where nothing is.
+
+    wanted: the same in float64. What is 0 or as it was by chance is as the region has it.
+    """
+    written = [i for i, changed in enumerate(_changed(before, plain)) if changed]
+    if any(changed and i not in written for i, changed in enumerate(_changed(before, got))):
+        return "it changed its inputs"
+    if written and not any(_changed(before, got)):
+        return "it left its inputs unchanged"
+    mine, others, best = (tuple(tensors[i] for i in written) for tensors in (got, plain, wanted))
+    fault = disagreements(mine, others, best)
+    return f"what it wrote into its inputs: {fault}" if fault else ""
 
 
 def _changed(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[bool]:

@@ -137,3 +137,20 @@ def test_a_kernel_that_does_not_write_where_its_region_does_passes(capsys: pytes
     assert runtime.test([Shape(**shape, kernel=advanced)], [], "cpu")
     assert not runtime.test([Shape(**shape, kernel=twice)], [], "cpu")
     assert "left its inputs unchanged" in capsys.readouterr().out
+
+
+def test_a_kernel_that_writes_other_numbers_into_its_input_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    def advanced(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        x.add_(1)
+        return y
+
+    def overwritten(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        x.fill_(1234)
+        return y
+
+    given = (Input("x", torch.float32, (8, 9)),)
+    shape = {"label": "s", "inputs": given, "region": advanced, "exact": advanced, "small": True}
+    assert not runtime.test([Shape(**shape, kernel=overwritten)], [], "cpu")
+    assert "what it wrote into its inputs" in capsys.readouterr().out
