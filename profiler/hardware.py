@@ -49,17 +49,22 @@ class Device:
 
         A measured bf16 rate scales the datasheet's other rates of 16 bits and less by the share it reached.
         """
-        datasheet = {
-            "tf32": self.tf32_rate or self.f32_rate,
-            "f16": self.f16_rate,
-            "bf16": self.bf16_rate or self.f32_rate,
-        }
-        datasheet |= {"f8e4m3": self.f8_rate or self.f16_rate, "f8e5m2": self.f8_rate or self.f16_rate}
-        datasheet["f4e2m1x2"] = self.f4_rate or self.f8_rate or self.f16_rate
-        rate = datasheet.get(dtype, self.f32_rate if dtype != "f64" else self.f32_rate / 2)
-        if self.measured_matmul_rate and dtype in datasheet and self.bf16_rate:
+        rate = self.datasheet_matmul_rate(dtype)
+        if self.measured_matmul_rate and dtype in self._matrix_rates and self.bf16_rate:
             return rate * self.measured_matmul_rate / self.bf16_rate
         return rate
+
+    def datasheet_matmul_rate(self, dtype: str) -> float:
+        """The same as the datasheet has it, whatever was measured."""
+        return self._matrix_rates.get(dtype, self.f32_rate if dtype != "f64" else self.f32_rate / 2)
+
+    @property
+    def _matrix_rates(self) -> dict[str, float]:
+        f8_rate = self.f8_rate or self.f16_rate
+        return {
+            "tf32": self.tf32_rate or self.f32_rate, "f16": self.f16_rate, "bf16": self.bf16_rate or self.f32_rate,
+            "f8e4m3": f8_rate, "f8e5m2": f8_rate, "f4e2m1x2": self.f4_rate or f8_rate,
+        }  # fmt: skip
 
 
 DEVICES: tuple[Device, ...] = (

@@ -26,6 +26,8 @@ UNROLLED = 64
 """Operations in one generated kernel from which on they are a loop written out, each waiting for the one before."""
 UNPACKING = frozenset({"__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift"})
 PADDING_BALANCE = 0.5
+"""Of the datasheet's FLOPs to a byte: Inductor halves them, since much of a product is read from the caches
+(torch._inductor.fx_passes.pad_mm)."""
 SMALL = 0.1
 """Of the bytes that a kernel reads: one that writes less only reduces."""
 MOST_AXES = 2
@@ -84,7 +86,7 @@ def padded(facts: OperationFacts | None, device: Device) -> bool:
         return False
     m, n, k = facts.m, facts.n, facts.k
     elements = m * k + k * n + m * n
-    return m * n * k * device.memory_rate > PADDING_BALANCE * elements * device.matmul_rate(facts.dtype)
+    return m * n * k * device.memory_rate > PADDING_BALANCE * elements * device.datasheet_matmul_rate(facts.dtype)
 
 
 def _summed_apart(kernel: KernelCost, space: KernelFacts, fused: Fused) -> bool:

@@ -249,8 +249,8 @@ def _rest_host_us(shape: ShapeFacts, rates: Rates, part: frozenset[str] | None) 
     if part is None:
         return 0.0
     behind = backward_of(shape)
-    if not behind:
-        return _eager_host_us(shape, rates, part)
+    if not behind or behind & part:
+        return _eager_host_us(shape, rates, part, bool(behind)) - rates.host.engine * bool(behind)
     everything = frozenset(o.name for o in shape.cost.operations)
     forward = [o for o in shape.cost.operations if o.name not in behind and o.launches]
     kept = sum(1 for o in forward if o.name not in part) / max(1, len(forward))

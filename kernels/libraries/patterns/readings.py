@@ -281,7 +281,7 @@ def _added(reader: Reader, value: Value) -> Iterator[Reading]:
         yield Reading("add", {"self": reader.part(a), "other": reader.part(b)})
 
 
-def _taken(reader: Reader, value: Value) -> Iterator[Reading]:
+def _difference(reader: Reader, value: Value) -> Iterator[Reading]:
     for a, b in _terms(reader, value):
         yield Reading("sub", {"self": reader.part(a), "other": reader.part(reader.values.table.scaled(b, -1.0))})
 
@@ -433,7 +433,7 @@ def _table() -> Mapping[str, _Reads]:
         "mul": _Reads(_multiplied, products, lambda c, es: len(es) > 1 or c != 1),
         "div": _Reads(_divided, products, lambda c, es: c != 1 or min(es) < 0),
         "add": _Reads(_added, sums, lambda c, es: es == (1.0,), True),
-        "sub": _Reads(_taken, sums, lambda c, es: es == (1.0,), True),
+        "sub": _Reads(_difference, sums, lambda c, es: es == (1.0,), True),
         "neg": _Reads(_negative, products, lambda c, es: c < 0), "pow": _Reads(_power, products),
         "rms_norm": _Reads(_rms_norm, products, lambda c, es: -0.5 in es),
         "getitem": _Reads(_layer_norm, sums, lambda c, es: -0.5 in es),

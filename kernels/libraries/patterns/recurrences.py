@@ -22,12 +22,12 @@ def recurrences(graph: Graph) -> Iterator[tuple[Node, Bound]]:
         if name != "stack" or argument(node, 1, "dim", 0) not in (TIME, TIME - len(shape(node))):
             continue
         steps: Any = node.args[0]
-        bound = _walked(steps)
+        bound = _coefficients_of(steps)
         if bound is not None and shape(node) == shape(bound["b"]):  # and the first state adds no axis to the others
             yield node, bound
 
 
-def _walked(steps: Sequence[Node]) -> Bound | None:
+def _coefficients_of(steps: Sequence[Node]) -> Bound | None:
     """a and b of the states, in the order of the steps."""
     state: Node | None = None
     a: Node | None = None

@@ -273,8 +273,8 @@ def test_flexattention_keeps_the_host_about_as_long_as_torch_compile(name):
     assert flex.host_us / compiled.host_us == pytest.approx(walls[call.candidate] / walls["compile"], rel=0.4)
 
 
-@pytest.mark.parametrize("backend", ["flash", "cudnn", "efficient"])
-def test_what_stays_eager_next_to_a_call_has_its_backward_as_well(backend):
+@pytest.mark.parametrize(("backend", "near"), [("flash", 0.1), ("cudnn", 0.3), ("efficient", 0.1)])
+def test_what_stays_eager_next_to_a_call_has_its_backward_as_well(backend, near):
     """Eager calls SDPA already: with one backend of it the host took 1.1 to 1.4 times as long (in-sample)."""
     measured = next(r for r in read_measured() if r["name"] == "made-attention-0032" and r["device"] == "NVIDIA H200")
     walls = {c["name"]: c["wall_us"] for c in measured["candidates"] if c["wall_us"]}
@@ -284,4 +284,4 @@ def test_what_stays_eager_next_to_a_call_has_its_backward_as_well(backend):
     assert call.candidate.removeprefix("library:") in predict.BACKENDS
     chosen = predict.library(facts, H200, predict.SDPA, call.operations, by_context=True)
     eager = predict.eager(facts, H200)
-    assert chosen.host_us / eager.host_us == pytest.approx(walls[call.candidate] / walls["eager"], rel=0.3)
+    assert chosen.host_us / eager.host_us == pytest.approx(walls[call.candidate] / walls["eager"], rel=near)

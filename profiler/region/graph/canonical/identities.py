@@ -45,8 +45,8 @@ def of_product(table: Table, product: Product) -> Value | None:
             if rest.get(x) == 1:
                 del rest[x]
                 return _with(table, product.coefficient, rest, _unary(table, "relu", x))
-        if exponent == 1 and (bent := _bent(base)) is not None:
-            gelu = _gelu_by_tanh(table, *bent, rest, product.coefficient)
+        if exponent == 1 and (sigmoid := _sigmoid_in(base)) is not None:
+            gelu = _gelu_by_tanh(table, *sigmoid, rest, product.coefficient)
             if gelu is not None:
                 return gelu
         if base.op == "total" and exponent == 1 and base.attrs == (1.0, 1.0) and base.args[0].op == "erf":
@@ -77,7 +77,7 @@ def selected(table: Table, value: Value, keep: Value) -> Value:
     return table.make("selected", (value, keep), (), broadcast((value.shape, keep.shape)) or value.shape)
 
 
-def _bent(base: Value) -> tuple[Value, float, float] | None:
+def _sigmoid_in(base: Value) -> tuple[Value, float, float] | None:
     """(a, k, c) of c * sigmoid(k * a): a sigmoid, or 1 + tanh."""
     if base.op == "sigmoid":
         return base.args[0], 1.0, 1.0
@@ -87,10 +87,10 @@ def _bent(base: Value) -> tuple[Value, float, float] | None:
 
 
 def _gelu_by_tanh(
-    table: Table, bent: Value, slope: float, factor: float, rest: Mapping[Value, float], coefficient: float
+    table: Table, argument: Value, slope: float, factor: float, rest: Mapping[Value, float], coefficient: float
 ) -> Value | None:
-    """x * sigmoid(k * (x + 0.044715 x³)), k twice the root of 2 / pi; bent * slope is what the sigmoid is of."""
-    read = _cubic(table, bent)
+    """x * sigmoid(k * (x + 0.044715 x³)), k twice the root of 2 / pi; argument * slope is what the sigmoid is of."""
+    read = _cubic(table, argument)
     if read is None:
         return None
     x, first, third = read
