@@ -199,7 +199,8 @@ def _mask_as_passed(roles: Mapping[str, Role], facts: Facts) -> dict[str, Role]:
 def _times(facts: Facts) -> int:
     """How many heads of q read one of k and v; 1 where k has no whole part of them."""
     q, k = facts.sizes.get("q", ()), facts.sizes.get("k", ())
-    return max(1, q[-3] // k[-3]) if len(q) > 2 and len(k) > 2 and q[-3] % k[-3] == 0 else 1
+    whole = len(q) > 2 and len(k) > 2 and k[-3] > 0 and q[-3] % k[-3] == 0
+    return max(1, q[-3] // k[-3]) if whole else 1
 
 
 def _groups_as_passed(entry: Entry, roles: Mapping[str, Role], facts: Facts, times: int) -> dict[str, Role]:

@@ -30,6 +30,6 @@ def test_a_region_that_is_generated_is_never_advised_a_kernel_to_write(program: 
 
 
 def test_a_region_that_is_not_generated_may_be_advised_a_kernel_to_write() -> None:
-    advice = advice_of("made-convolution-0007")
+    advice = advice_of("made-convolution-0001")
     assert "triton:generated" not in {a.candidate for a in advice.alternatives}
     assert next(a for a in advice.alternatives if a.candidate == "triton:custom").admitted
