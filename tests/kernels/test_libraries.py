@@ -149,10 +149,7 @@ CASES = [
     (wide(ATTENTION.format(d="f32")), FLEX, "return score + bias[q_idx, kv_idx]"),
     (wide(CAUSAL), FLEX, "return q_idx >= kv_idx"),
     (wide(DROPPED), FLEX, "torch.where(drop[q_idx, kv_idx], -1000000000, score)"),
-    *(
-        (text, SDPA, "(q, k, v, attn_mask=None, is_causal=False, scale=0.35, enable_gqa=True)")
-        for text in GROUPED_TEXTS
-    ),
+    *((text, SDPA, "attn_mask=None, is_causal=False, scale=0.35)") for text in GROUPED_TEXTS),
     *((wide(text), FLEX, "scale=0.35, enable_gqa=True") for text in GROUPED_TEXTS),
     (POSITIONS, SDPA, "attn_mask=None, is_causal=True"),
     (ADDED, SDPA, "attn_mask=None, is_causal=True"),

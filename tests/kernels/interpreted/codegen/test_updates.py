@@ -143,12 +143,21 @@ def test_an_input_that_no_output_depends_on_has_no_gradient(name: str) -> None:
     compare(UNREACHED[name])
 
 
-HALVES = {
+CALLS = {
     "only forward": "x: f32[2, 3, 4, 4].requires_grad\nz: f32[2, 3, 8, 8].requires_grad\n"
     "h = F.interpolate(x, scale_factor=2, mode='bilinear')\nreturn cat([h, z], 1)\n",
     "only backward": "x: f32[4, 32].requires_grad\nw: f32[16, 32].requires_grad\nb: f32[16].requires_grad\n"
     "return F.linear(x, w, b)\n",
 }
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_half_that_is_another_librarys_call_leaves_the_region_to_it(name: str) -> None:
+    with pytest.raises(Unsupported, match="no kernel to generate"):
+        trained(lower(parse(CALLS[name])))
+
+
+HALVES = {"only backward": "x: f32[4, 32].requires_grad\nreturn x.expand(3, 4, 32)\n"}
 
 
 @pytest.mark.parametrize("name", HALVES)
