@@ -231,7 +231,7 @@ def trained(graph: Graph) -> Trained:
     random.number_streams(graph.module)
     parts = halves(graph)
     forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
-    if not forward.sources and not backward.sources or any(h.kept and not h.sources for h in (forward, backward)):
+    if (not forward.sources and not backward.sources) or any(h.kept and not h.sources for h in (forward, backward)):
         raise Unsupported(NOTHING)  # what is left to write stands round another's call
     needs = tuple(i.requires_grad and i.name not in without for i in graph.region.inputs)
     strides = tuple(t.stride for _, t in graph.inputs[len(needs) :])
