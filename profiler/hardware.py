@@ -49,22 +49,27 @@ class Device:
 
         A measured bf16 rate scales the datasheet's other rates of 16 bits and less by the share it reached.
         """
-        rate = self.datasheet_matmul_rate(dtype)
-        if self.measured_matmul_rate and dtype in self._matrix_rates and self.bf16_rate:
+        rate = self._matrix_rate(dtype)
+        if self.measured_matmul_rate and rate is not None and self.bf16_rate:
             return rate * self.measured_matmul_rate / self.bf16_rate
-        return rate
+        return self._vector_rate(dtype) if rate is None else rate
 
     def datasheet_matmul_rate(self, dtype: str) -> float:
         """The same as the datasheet has it, whatever was measured."""
-        return self._matrix_rates.get(dtype, self.f32_rate if dtype != "f64" else self.f32_rate / 2)
+        rate = self._matrix_rate(dtype)
+        return self._vector_rate(dtype) if rate is None else rate
 
-    @property
-    def _matrix_rates(self) -> dict[str, float]:
+    def _matrix_rate(self, dtype: str) -> float | None:
+        """The datasheet's; None for what goes by the vector units."""
         f8_rate = self.f8_rate or self.f16_rate
-        return {
+        rates = {
             "tf32": self.tf32_rate or self.f32_rate, "f16": self.f16_rate, "bf16": self.bf16_rate or self.f32_rate,
             "f8e4m3": f8_rate, "f8e5m2": f8_rate, "f4e2m1x2": self.f4_rate or f8_rate,
         }  # fmt: skip
+        return rates.get(dtype)
+
+    def _vector_rate(self, dtype: str) -> float:
+        return self.f32_rate if dtype != "f64" else self.f32_rate / 2
 
 
 DEVICES: tuple[Device, ...] = (

@@ -89,9 +89,8 @@ class Reader:
 @dataclass(slots=True)
 class Memory:
     """What is known of one graph: its values, and the coefficients of those that are products; whether some call makes
-    floats shorter; by value, call that it goes into
-    and name, what was read; by a term's identity, what it was held against and how exactly, the term itself, so that no
-    other gets its identity, and what is bound in each way.
+    floats shorter; by value, call that it goes into and name, what was read; by a term's identity, what it was held
+    against and how exactly, the term itself, so that no other gets its identity, and what is bound in each way.
     """
 
     values: GraphValues
@@ -138,10 +137,16 @@ def read(given: Node | Part, names: Collection[str], exact: bool) -> Iterator[Re
         yield from memory.read[key]
 
 
+def _own_value(given: Node | Part) -> Value | None:
+    if isinstance(given, Part):
+        return given.value
+    memory = memory_of(given)
+    return memory.values.of(given) if memory is not None else None
+
+
 def _value_of(given: Node | Part) -> Value | None:
     """Its value, or what an operand of it is spread from; of a call that does no more than spread, the whole."""
-    memory = memory_of(given)
-    value = given.value if isinstance(given, Part) else memory.values.of(given) if memory is not None else None
+    value = _own_value(given)
     if value is None or value.op != "expand" or is_call(given, *SPREADS):
         return value
     return value.args[0]
@@ -163,8 +168,7 @@ def may_be(given: Node | Part, names: Collection[str]) -> bool:
 
 def has_no_root(given: Node | Part) -> bool:
     """It is a sum, or a product of whole powers."""
-    memory = memory_of(given)
-    value = given.value if isinstance(given, Part) else memory.values.of(given) if memory is not None else None
+    value = _own_value(given)
     if value is None or value.op not in ("total", "product"):
         return False
     return value.op == "total" or not any(isinstance(e, float) and e % 1 for e in value.attrs[1:])
@@ -187,8 +191,7 @@ def first_of(node: Any) -> Any:
     """The first call or input that has what a calculation gives back, as --x does; others are themselves."""
     if not is_call(node, "neg", "mul", "div", "reciprocal", "add", "sub"):
         return node
-    memory = memory_of(node)
-    value = memory.values.of(node) if memory is not None else None
+    value = _own_value(node)
     fakes = [n.meta["val"] for n in value.nodes] if value is not None else []
     alike = all((f.dtype, f.shape) == (fakes[0].dtype, fakes[0].shape) for f in fakes)
     return value.nodes[0] if value is not None and fakes and alike else node

@@ -10,12 +10,11 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 KERNELS = (("triton.runtime.jit", "JITFunction"), ("triton.runtime.interpreter", "InterpretedFunction"))
-
-
 NEW = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_strided", "empty_like", "empty_permuted", "new_empty", "new_empty_strided")
 )
+"""What gives memory without writing to it."""
 
 
 class _NewIntegers(TorchDispatchMode):  # type: ignore[no-untyped-call]

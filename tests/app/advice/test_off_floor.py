@@ -20,6 +20,7 @@ from profiler.region import op_kinds
 from profiler.region.graph.lowering import lower
 from profiler.region.language.text import parse
 from profiler.region.model import ITEMSIZE, Binding, Workload
+from tests.app.advice.cases import H200
 from tests.kernels.libraries.hosts import BARE_H200
 
 RECORDED = Path(points.__file__).resolve().parent / "recorded"
@@ -108,10 +109,8 @@ def test_a_depthwise_convolution_of_another_shape_far_above_its_floor_is_told_wi
 @pytest.mark.parametrize("more", ["", ".requires_grad"])
 def test_a_depthwise_convolutions_floor_is_the_vector_units(more: str) -> None:
     """No library sums a filter's 49 taps on tensor cores: ConvNeXt's in cuDNN's kernel is 3 times its floor, not 13."""
-    device = find_device("H200")
-    assert device is not None
     x, w = f"bf16[64, 96, 56, 56].channels_last{more}", f"bf16[96, 1, 7, 7]{more}"
-    for groups, rate in ((96, device.f32_rate), (1, device.matmul_rate("bf16"))):
+    for groups, rate in ((96, H200.f32_rate), (1, H200.matmul_rate("bf16"))):
         filters = w if groups > 1 else w.replace("96, 1, 7", "96, 96, 7")
         text = DEPTHWISE.format(x=x, w=filters, call="conv2d", stride=1, padding=3, groups=groups)
         graph = lower(parse(text))
@@ -119,8 +118,8 @@ def test_a_depthwise_convolutions_floor_is_the_vector_units(more: str) -> None:
         assert len(calls) == 1 + bool(more)
         for call in calls:
             moved = sum(t.bytes for t in (*call.reads, *call.writes))
-            wanted = 1e6 * max(moved / device.copy_rate, call.flops / rate)
-            assert call_floor_us(call, device) == pytest.approx(wanted)
+            wanted = 1e6 * max(moved / H200.copy_rate, call.flops / rate)
+            assert call_floor_us(call, H200) == pytest.approx(wanted)
     one = DEPTHWISE.format(x=x, w=w, call="conv2d", stride=1, padding=3, groups=96)
     assert "times its floor" not in advised(one, 739.0 if more else 202.0, ("conv2d_c1_k1_nhwc_specialized",)).headline
 
@@ -273,20 +272,16 @@ def test_the_threshold_of_products_stands_between_aligned_and_other_rows_of_the_
     ids=["transposed to one channel", "transposed", "transposed to one channel, 1d", "two filters a channel", "grey"],
 )
 def test_a_sum_over_channels_goes_by_tensor_cores(text: str, depthwise: bool, more: str) -> None:
-    device = find_device("H200")
-    assert device is not None
     calls = [o for o in lower(parse(text.format(g=more))).operations if o.kind == op_kinds.CONVOLUTION]
     assert len(calls) == 1 + bool(more)
     for call in calls:
-        rate = device.f32_rate if depthwise else device.matmul_rate("tf32")
+        rate = H200.f32_rate if depthwise else H200.matmul_rate("tf32")
         moved = sum(t.bytes for t in (*call.reads, *call.writes))
-        wanted = 1e6 * max(moved / device.copy_rate, call.flops / rate)
-        assert call_floor_us(call, device) == pytest.approx(wanted)
+        wanted = 1e6 * max(moved / H200.copy_rate, call.flops / rate)
+        assert call_floor_us(call, H200) == pytest.approx(wanted)
 
 
 def test_an_image_that_is_its_own_filter_has_a_floor() -> None:
-    device = find_device("H200")
-    assert device is not None
     (call,) = (o for o in lower(parse("x: f32[4, 4, 8, 8]\nreturn F.conv2d(x, x)\n")).operations
                if o.kind == op_kinds.CONVOLUTION)  # fmt: skip
-    assert call_floor_us(call, device) > 0
+    assert call_floor_us(call, H200) > 0

@@ -260,13 +260,19 @@ def test_wall_times_are_as_unsure_as_the_host_and_no_shorter_than_the_device():
     assert predict.by_the_wall(device, 95.0).high > device.high  # the host may yet be the longer
 
 
-@pytest.mark.parametrize("name", ["made-attention-0000", "made-attention-0021"])
-def test_flexattention_keeps_the_host_about_as_long_as_torch_compile(name):
-    """By the wall clock of a record where the host sets the pace: 1.3 and 1.0 times as long (in-sample)."""
+def recorded(name, by_hand):
+    """(graph, facts, µs by the wall clock of each candidate) of a program of the fit third, on an H200."""
     measured = next(r for r in read_measured() if r["name"] == name and r["device"] == "NVIDIA H200")
     walls = {c["name"]: c["wall_us"] for c in measured["candidates"] if c["wall_us"]}
     graph = lower(parse(next(p.text for p in load_programs("fit") if p.name == name)))
-    facts = region_facts(graph, [shape_facts(graph, cost(graph), groups(graph))], "attention", "r", by_hand=True)
+    facts = region_facts(graph, [shape_facts(graph, cost(graph), groups(graph))], "attention", "r", by_hand=by_hand)
+    return graph, facts, walls
+
+
+@pytest.mark.parametrize("name", ["made-attention-0000", "made-attention-0021"])
+def test_flexattention_keeps_the_host_about_as_long_as_torch_compile(name):
+    """By the wall clock of a record where the host sets the pace: 1.3 and 1.0 times as long (in-sample)."""
+    graph, facts, walls = recorded(name, by_hand=True)
     (call,) = (c for c in coverage(graph, match(graph), Host()) if c.candidate == "library:" + predict.FLEX)
     flex = predict.library(facts, H200, predict.FLEX, call.operations)
     compiled = predict.torch_compile(facts, H200, "default")
@@ -276,10 +282,7 @@ def test_flexattention_keeps_the_host_about_as_long_as_torch_compile(name):
 @pytest.mark.parametrize(("backend", "near"), [("flash", 0.1), ("cudnn", 0.3), ("efficient", 0.1)])
 def test_what_stays_eager_next_to_a_call_has_its_backward_as_well(backend, near):
     """Eager calls SDPA already: with one backend of it the host took 1.1 to 1.4 times as long (in-sample)."""
-    measured = next(r for r in read_measured() if r["name"] == "made-attention-0032" and r["device"] == "NVIDIA H200")
-    walls = {c["name"]: c["wall_us"] for c in measured["candidates"] if c["wall_us"]}
-    graph = lower(parse(next(p.text for p in load_programs("fit") if p.name == "made-attention-0032")))
-    facts = region_facts(graph, [shape_facts(graph, cost(graph), groups(graph))], "attention", "r", by_hand=False)
+    graph, facts, walls = recorded("made-attention-0032", by_hand=False)
     call = next(c for c in coverage(graph, match(graph), Host()) if c.candidate == f"library:{predict.SDPA}.{backend}")
     assert call.candidate.removeprefix("library:") in predict.BACKENDS
     chosen = predict.library(facts, H200, predict.SDPA, call.operations, by_context=True)

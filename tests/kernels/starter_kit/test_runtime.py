@@ -126,31 +126,28 @@ def test_a_kernel_that_writes_into_its_input_passes(capsys: pytest.CaptureFixtur
     assert not runtime.test([], [], "cpu"), "nothing was compared"
 
 
-def test_a_kernel_that_does_not_write_where_its_region_does_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    def advanced(x: torch.Tensor) -> torch.Tensor:
-        y = x * 2
-        x.add_(1)
-        return y
+def advanced(x: torch.Tensor) -> torch.Tensor:
+    """Twice x, which is one more afterwards."""
+    y = x * 2
+    x.add_(1)
+    return y
 
-    given = (Input("x", torch.float32, (8, 9)),)
-    shape = {"label": "s", "inputs": given, "region": advanced, "exact": advanced, "small": True}
-    assert runtime.test([Shape(**shape, kernel=advanced)], [], "cpu")
-    assert not runtime.test([Shape(**shape, kernel=twice)], [], "cpu")
+
+ADVANCED = {"label": "s", "inputs": (Input("x", torch.float32, (8, 9)),), "region": advanced, "exact": advanced,
+            "small": True}  # fmt: skip
+
+
+def test_a_kernel_that_does_not_write_where_its_region_does_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runtime.test([Shape(**ADVANCED, kernel=advanced)], [], "cpu")
+    assert not runtime.test([Shape(**ADVANCED, kernel=twice)], [], "cpu")
     assert "left its inputs unchanged" in capsys.readouterr().out
 
 
 def test_a_kernel_that_writes_other_numbers_into_its_input_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    def advanced(x: torch.Tensor) -> torch.Tensor:
-        y = x * 2
-        x.add_(1)
-        return y
-
     def overwritten(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         x.fill_(1234)
         return y
 
-    given = (Input("x", torch.float32, (8, 9)),)
-    shape = {"label": "s", "inputs": given, "region": advanced, "exact": advanced, "small": True}
-    assert not runtime.test([Shape(**shape, kernel=overwritten)], [], "cpu")
+    assert not runtime.test([Shape(**ADVANCED, kernel=overwritten)], [], "cpu")
     assert "what it wrote into its inputs" in capsys.readouterr().out
