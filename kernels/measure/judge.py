@@ -67,6 +67,12 @@ class Verdict:
     special: str = ""
     unchecked: str = ""
 
+    def joined(self, other: Verdict) -> Verdict:
+        """Of two that are ok, what both say."""
+        known = [e for e in (self.error_vs_eager, other.error_vs_eager) if e is not None]
+        unchecked = "; ".join(text for text in (self.unchecked, other.unchecked) if text)
+        return Verdict(True, max(known, default=None), "", self.special or other.special, unchecked)
+
 
 def remarkable(output: OutputError) -> bool:
     """More than rounding the result alone: what room roundings on the way give it is then worth asking."""
@@ -95,8 +101,32 @@ def pooled(cases: Sequence[Case] | None) -> dict[int, float]:
     return {n: max(1.0, math.sqrt(sum(s) / len(s))) for n, s in squares.items()}
 
 
-def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = LOOSEST) -> Verdict:
-    """A candidate's cases against eager's on the same inputs. None: eager gave nothing, the floors alone decide.
+def judge_written(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = LOOSEST) -> Verdict:
+    """What a candidate's calls left in their inputs against what eager's left there, held to what `judge` holds outputs
+    to. It is right where neither it nor the reference writes into an input."""
+    together = Verdict(True, None)
+    for name in dict.fromkeys(name for case in cases for name in case.written):
+        base = None if eager is None else _of_input(name, eager)
+        own = judge(_of_input(name, cases), base, loosest, f"what it wrote into {name}")
+        if own.error_vs_eager is None:
+            continue  # nothing of it is finite: then nothing can be said
+        if not own.ok:
+            return own
+        together = together.joined(own)
+    return together
+
+
+def _of_input(name: str, cases: Sequence[Case]) -> list[Case]:
+    """The cases that have something to say of this input, as if it were their only output."""
+    return [replace(c, outputs=[c.written[name]], written={}) for c in cases if name in c.written]
+
+
+def judge(
+    cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = LOOSEST, name: str = ""
+) -> Verdict:  # fmt: skip
+    """A candidate's outputs against eager's on the same inputs. None: eager gave nothing, the floors alone decide.
+
+    name: what the only output is called in messages, "" for its number.
 
     Where eager itself leaves float64's range in a scaled distribution the case says nothing about the candidate and is
     passed over.
@@ -112,7 +142,7 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
     for case in cases:
         base = own.get(case.distribution)
         if case.distribution == SPECIAL:
-            special = special or _special(case, base)
+            special = special or _special(case, base, name)
             continue
         slack = 1.0 if case.precision == "float64" else 8.0  # the reference's own rounding
         for number, output in enumerate(case.outputs):
@@ -129,18 +159,18 @@ def judge(cases: Sequence[Case], eager: Sequence[Case] | None, loosest: float = 
             ratio, fault = _one(output, base_output, slack, loosest, together.get(number, 1.0))
             worst = max(worst, ratio)
             if fault:
-                where = f"output {number} ({output.dtype}), {case.distribution} inputs"
+                where = f"{name or f'output {number}'} ({output.dtype}), {case.distribution} inputs"
                 return Verdict(False, min(worst, WORST), f"{where}: {fault}")
             if output.kind == "float" and output.dtype in SHORT - BYTES and output.elements < FEW_ELEMENTS:
                 few.setdefault(number, []).append(_slope(output, base_output, slack))
     for number, slopes in few.items():
         if len(slopes) > 1 and (fault := _in_every_case(slopes)):
-            where = f"output {number}, {len(slopes)} sets of inputs together"
+            where = f"{name or f'output {number}'}, {len(slopes)} sets of inputs together"
             return Verdict(False, min(max(worst, loosest), WORST), f"{where}: {fault}")
     if cases and not judged:
         return Verdict(False, None, "no distribution of inputs gave a finite reference: nothing could be checked")
     unchecked = [f"{len(without)} of {len(cases)} {UNCHECKED}"] if without else []
-    unchecked += [_held(number, outputs, len(cases)) for number, outputs in partly.items()]
+    unchecked += [_held(name or f"output {number}", outputs, len(cases)) for number, outputs in partly.items()]
     return Verdict(True, min(worst, WORST) if judged else None, special=special, unchecked="; ".join(unchecked))
 
 
@@ -150,11 +180,11 @@ UNCHECKED = (
 )
 
 
-def _held(number: int, outputs: Sequence[OutputError], cases: int) -> str:
+def _held(name: str, outputs: Sequence[OutputError], cases: int) -> str:
     """Of an output with steps: of how few elements it is known which of them roundings lead to."""
     held, elements = min((o.in_room.held, o.elements) for o in outputs if o.in_room is not None)
     return (
-        f"output {number} ({outputs[0].dtype}), {len(outputs)} of {cases} sets of inputs: only {held:,} of "
+        f"{name} ({outputs[0].dtype}), {len(outputs)} of {cases} sets of inputs: only {held:,} of "
         f"{elements:,} elements were held to the steps that roundings lead to, as there was no time or memory for all "
         "rows. Of the others it was checked by how much they differ as a whole, not whether each may"
     )
@@ -176,12 +206,12 @@ def _of_other_inputs(output: OutputError, base_output: OutputError) -> OutputErr
     return replace(base_output, statistics=(mean, std, base_output.statistics[2]))
 
 
-def _special(case: Case, eager: Case | None) -> str:
+def _special(case: Case, eager: Case | None, name: str) -> str:
     """NaN and infinities in other places than float64 has them, told only of outputs in which eager agrees with it."""
     for number, (own, base_output) in enumerate(zip(case.outputs, eager.outputs if eager else (), strict=False)):
         if own.kind == "float" and own.misfits and not base_output.misfits:
-            count = f"{own.misfits} of {own.elements} elements"
-            return f"output {number}: with NaN and infinities in the inputs, {count} are not as eager has them"
+            count, what = f"{own.misfits} of {own.elements} elements", name or f"output {number}"
+            return f"{what}: with NaN and infinities in the inputs, {count} are not as eager has them"
     return ""
 
 

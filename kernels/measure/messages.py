@@ -285,6 +285,7 @@ class Case(msgspec.Struct, frozen=True):
     precision: the reference's; against: what is to be said of it, "" where it is float64. repeats: whether a second
     call on the same inputs gave the same bits; stale: errors of the outputs for other inputs. Both None where not
     looked at. kept: what is wrong of the outputs is, bit for bit, what an earlier call returned for other inputs.
+    written: by the input's name, errors of what is left in those that the reference or the call writes into.
     """
 
     distribution: str
@@ -294,6 +295,7 @@ class Case(msgspec.Struct, frozen=True):
     repeats: bool | None = None
     stale: list[OutputError] | None = None
     kept: bool = False
+    written: dict[str, OutputError] = {}
 
 
 class GetReady(Request, frozen=True, tag="get_ready"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.measure import stats
 from kernels.measure.crosscheck import Clocks, contradiction
-from kernels.measure.judge import Verdict, judge
+from kernels.measure.judge import LOOSEST, Verdict, judge, judge_written
 from kernels.measure.messages import Case, Prepared
 from kernels.measure.model import CandidateResult, Interval, ShapeResult, is_users_kernel
 from kernels.measure.outcome import Contender, tool_of_advice
@@ -128,11 +128,9 @@ def judge_record(
             record.errors.append(None)
             continue
         base = eager[number] if eager is not None else None
-        verdict = judge(common(cases, base), base, *([loosest[number]] if number < len(loosest) else []))
+        verdict = _verdict(record, number, base, eager_mutated, loosest)
         record.errors.append(verdict.error_vs_eager)
         where = f" at {labels[number]}" if len(record.cases) > 1 and labels[number] else ""
-        if verdict.ok and eager_mutated is not None:
-            verdict = _same_mutations(record.mutated[number], eager_mutated[number], verdict)
         if not verdict.ok:
             text = f"{KEPT}: {verdict.message}" if _kept_results(cases, base, number, loosest) else verdict.message
             record.fail("mismatch", text + where)
@@ -150,12 +148,28 @@ def judge_record(
     record.status = "correct"
 
 
+def _verdict(
+    record: Record, number: int, base: Sequence[Case] | None, eager_mutated: Sequence[Sequence[str]] | None,
+    loosest: Sequence[float],
+) -> Verdict:  # fmt: skip
+    """Of one task's cases: the outputs, then which inputs it writes into, then what it leaves there."""
+    cases = common(record.cases[number], base)
+    bound = loosest[number] if number < len(loosest) else LOOSEST
+    verdict = judge(cases, base, bound)
+    if verdict.ok and eager_mutated is not None:
+        verdict = _same_mutations(record.mutated[number], eager_mutated[number], verdict)
+    if not verdict.ok:
+        return verdict
+    written = judge_written(cases, base, bound)
+    return verdict.joined(written) if written.ok else written
+
+
 def _kept_results(
     cases: Sequence[Case], base: Sequence[Case] | None, number: int, loosest: Sequence[float]
 ) -> bool:  # fmt: skip
     """Whether the first case that is wrong is an earlier call's: what is wrong from the beginning keeps nothing."""
-    bound = [loosest[number]] if number < len(loosest) else []
-    return next((c.kept for c in common(cases, base) if not judge([c], base, *bound).ok), False)
+    bound = loosest[number] if number < len(loosest) else LOOSEST
+    return next((c.kept for c in common(cases, base) if not judge([c], base, bound).ok), False)
 
 
 def insensitive(cases: Sequence[Case]) -> list[str]:

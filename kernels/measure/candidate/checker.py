@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import msgspec
 import torch
@@ -15,7 +16,7 @@ from kernels.measure.candidate import inputs as tensors
 from kernels.measure.candidate import integrity, launch_ablation
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.indices import reads_by_value
-from kernels.measure.candidate.reference import NoReferenceError, Reference, reference
+from kernels.measure.candidate.reference import NoReferenceError, Reference, changed, reference
 from kernels.measure.candidate.room import Room, rooms
 from kernels.measure.candidate.sampled_rows import FEW_ROWS, Rows, rows_of, take
 from kernels.measure.candidate.samples import Sample, copied
@@ -55,12 +56,16 @@ BEFORE_REFILL, REFILL = Draw(number=4), Draw(number=5)
 MOST_FORMER = 12  # former contents of an input set that are looked at: more than there are rounds
 
 
+Left: TypeAlias = Mapping[int, torch.Tensor]
+"""By the input's number what a call left in it, of those that it changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What outputs are held against. task, values: what the reference was computed of. text: what is to be said of it.
 
-    rows: numbers of the rows that it has, None for all; dims: which dimension of each output has them. took_s: what
-    the reference took.
+    rows: numbers of the rows that it has, None for all; dims: which dimension of each output has them, input_dims: of
+    each input. took_s: what the reference took.
     """
 
     task: Task
@@ -69,13 +74,39 @@ class Seen:
     text: str = ""
     rows: list[int] | None = None
     dims: tuple[int, ...] = ()
+    input_dims: tuple[int | None, ...] = ()
     took_s: float = 0.0
 
-    def of(self, outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """What of the outputs there is a reference for."""
+    def of_outputs(self) -> Seen:
+        """For the outputs alone, without what is left in the inputs."""
+        return replace(self, expected=self.expected.of_outputs())
+
+    def inputs_of(self, left: Left) -> list[torch.Tensor]:
+        """What a call left in the inputs that are expected to be written: in those not in `left` what it was given."""
+        return [self._taken(left[n], n) if n in left else self.values[n] for n in self.expected.written]
+
+    def _taken(self, value: torch.Tensor, number: int) -> torch.Tensor:
+        return value if self.rows is None else take(value, self.input_dims[number], self.rows)
+
+    def random(self) -> frozenset[int]:
+        """Numbers of the results that depend on random numbers."""
+        count = len(self.expected.of_outputs().outputs)
+        drawn = (n for n, i in enumerate(self.expected.written, count) if i in self.task.random_inputs)
+        return frozenset(n for n in self.task.random if n < count) | frozenset(drawn)
+
+    def of(self, outputs: Sequence[torch.Tensor], left: Left | None = None) -> list[torch.Tensor]:
+        """What of the outputs, then of what was left in the inputs, there is a reference for."""
+        of_inputs = [] if left is None else self.inputs_of(left)
         if self.rows is None:
-            return outputs
-        return [take(o, dim, self.rows) for o, dim in zip(outputs, self.dims, strict=True)]
+            return [*outputs, *of_inputs]
+        return [*(take(o, dim, self.rows) for o, dim in zip(outputs, self.dims, strict=True)), *of_inputs]
+
+    def case(self, distribution: str, errors: Sequence[OutputError]) -> Case:
+        """Of the errors of outputs and of what was left in inputs."""
+        count = len(errors) - len(self.expected.written)
+        names = [self.task.region.inputs[n].name for n in self.expected.written]
+        written = dict(zip(names, errors[count:], strict=True))
+        return Case(distribution, self.expected.precision, list(errors[:count]), self.text, written=written)
 
     def with_the_rest(self, errors: list[OutputError], outputs: Sequence[torch.Tensor]) -> list[OutputError]:
         """Of the rows without a reference it is known that they are finite, where the others are throughout."""
@@ -209,30 +240,34 @@ class Checker:
         check_kind(outputs, task, self.device)
         check_threads(running)
         fresh: list[torch.Tensor] = []
-        for item, original in zip(task.region.inputs, self.drawn_one_by_one(task, draw), strict=True):
-            used = given.pop(0)
-            if item.name not in task.mutated and not tensors.same_bits(used, original):
-                task.mutated.append(item.name)
+        left: dict[int, torch.Tensor] = {}
+        for number, original in enumerate(self.drawn_one_by_one(task, draw)):
+            used = given.pop(0).detach()
+            if not tensors.same_bits(used, original):
+                left[number] = used
             del used
             fresh.append(original)
-        seen = self.reference(task, fresh)
+        names = [i.name for i in task.region.inputs]
+        task.mutated += [names[n] for n in left if names[n] not in task.mutated]
+        seen = self.reference(task, fresh, left)
         del fresh
         if task.random and draw == FIRST:
             outputs, expected = self._more_samples(task, draw, outputs, seen.expected)
             seen = replace(seen, expected=expected)
         if draw.distribution == tensors.SPECIAL:  # only where NaN and infinities are is looked at
-            errors = compare(seen.of(outputs), seen.expected, task.random)
+            errors = compare(seen.of(outputs, left), seen.expected, seen.random())
         else:
-            errors = self.against(seen, outputs)
+            errors = self.against(seen, outputs, left)
         repeats: bool | None = None
         if draw == FIRST and task.first is not None and not task.random:
             repeats = all(map(tensors.same_bits, task.first, outputs))
             if not repeats:
-                errors = worst([errors, self.against(seen, task.first)])
-        stale = compare(seen.of(task.base), seen.expected, task.random) if task.base is not None else None
+                errors = worst([errors, self.against(seen, task.first, left)])
+        stale = compare(seen.of(task.base), seen.expected.of_outputs(), task.random) if task.base is not None else None
         kept_results = any(is_the_same(outputs, errors, former) for former in task.earlier)
         self._remember(task, outputs)
-        return Case(name, seen.expected.precision, errors, seen.text, repeats, stale, kept_results)
+        made = seen.case(name, errors)
+        return msgspec.structs.replace(made, repeats=repeats, stale=stale, kept=kept_results)
 
     def _remember(self, task: Task, outputs: tuple[torch.Tensor, ...]) -> None:
         """Copies of a case's outputs, as far as memory goes: what a later call returns is held against them."""
@@ -252,7 +287,7 @@ class Checker:
                 break
             outputs = owned(sample.outputs, task)
             check_kind(outputs, task, self.device)
-            seen = self.reference(task, self.timed_inputs(task, sample.number, sample.secret))
+            seen = self.reference(task, self.timed_inputs(task, sample.number, sample.secret)).of_outputs()
             precision, text = seen.expected.precision, seen.text
             errors.append(self.against(seen, outputs))
             del seen
@@ -273,7 +308,7 @@ class Checker:
         if any(is_the_same(outputs, errors, owned(other.outputs, task)) for other in others):
             return True
         for secret in task.former.get(sample.number, ())[:MOST_FORMER]:
-            seen = self.reference(task, self.timed_inputs(task, sample.number, secret))
+            seen = self.reference(task, self.timed_inputs(task, sample.number, secret)).of_outputs()
             then = compare(seen.of(outputs), seen.expected, task.random)
             if not any(is_wrong(then[number]) for number in wrong):
                 return True
@@ -337,47 +372,56 @@ class Checker:
             ),
         )
 
-    def reference(self, task: Task, values: list[torch.Tensor]) -> Seen:
+    def reference(self, task: Task, values: list[torch.Tensor], watched: Collection[int] = ()) -> Seen:
         """float64; where that does not fit float64 of some rows, else float32; the program as written where none can
-        be had."""
+        be had. watched: numbers of inputs whose contents are held against it even where it leaves them alone."""
         for wide, text in ((torch.float64, ""), (torch.float32, "float64 did not fit: compared with float32")):
-            if wide == torch.float32 and not task.random and (seen := self._of_some_rows(task, values)) is not None:
-                return seen
-            seen = self._in_type(task, values, wide, text)
+            if wide == torch.float32 and not (task.random or task.random_inputs):
+                seen = self._of_some_rows(task, values, watched)
+                if seen is not None:
+                    return seen
+            seen = self._in_type(task, values, wide, text, watched)
             if seen is not None:
                 return seen
             self.free()  # here, and not while the failure is handled: its frames hold what the run had made
-        return self._as_written(task, values, "neither float64 nor float32 fit: compared with eager")
+        return self._as_written(task, values, "neither float64 nor float32 fit: compared with eager", watched)
 
-    def _in_type(self, task: Task, values: list[torch.Tensor], wide: torch.dtype, text: str) -> Seen | None:
+    def _in_type(
+        self, task: Task, values: list[torch.Tensor], wide: torch.dtype, text: str, watched: Collection[int]
+    ) -> Seen | None:
         """The whole in this type; as written where it has no such form, None where it does not fit."""
         needs = [i.requires_grad for i in task.region.inputs]
         started = time.perf_counter()
         try:
-            expected = reference(task.built.module, values, needs, task.upstream, wide)
+            expected = reference(task.built.module, values, needs, task.upstream, wide, watched)
             self.synchronize()
             return Seen(task, values, expected, text, took_s=time.perf_counter() - started)
         except torch.OutOfMemoryError:
             return None
         except NoReferenceError as fault:
             why = str(fault)
-        return self._as_written(task, values, f"no float64 form ({why}): compared with eager")
+        return self._as_written(task, values, f"no float64 form ({why}): compared with eager", watched)
 
-    def _as_written(self, task: Task, values: list[torch.Tensor], text: str) -> Seen:
+    def _as_written(self, task: Task, values: list[torch.Tensor], text: str, watched: Collection[int]) -> Seen:
         plain = as_call(task.built.module, task.region, task.upstream)
-        outputs = owned(plain(*[v.detach().clone().requires_grad_(v.requires_grad) for v in values]), task)
-        return Seen(task, values, Reference(outputs, {}, "eager"), text)
+        given = [v.detach().clone().requires_grad_(v.requires_grad) for v in values]
+        outputs = owned(plain(*given), task)
+        written = changed(given, values, watched)
+        outputs = (*outputs, *(given[n].detach() for n in written))
+        return Seen(task, values, Reference(outputs, {}, "eager", written), text)
 
-    def _of_some_rows(self, task: Task, values: list[torch.Tensor]) -> Seen | None:
+    def _of_some_rows(self, task: Task, values: list[torch.Tensor], watched: Collection[int]) -> Seen | None:
         """None where the region does not treat its rows by themselves."""
         if task.rows is None:
             task.rows = rows_of(task.region, dict(task.sizes), self.device) or False
         if not task.rows:
             return None
         elements = sum(v.numel() for v in values) + sum(o.numel() for o in task.built.outputs)
-        return self._of_rows(task, values, task.rows, MOST_ELEMENTS * task.rows.count // elements)
+        return self._of_rows(task, values, task.rows, MOST_ELEMENTS * task.rows.count // elements, watched)
 
-    def _of_rows(self, task: Task, values: list[torch.Tensor], rows: Rows, most: int) -> Seen | None:
+    def _of_rows(
+        self, task: Task, values: list[torch.Tensor], rows: Rows, most: int, watched: Collection[int]
+    ) -> Seen | None:
         """float64 of at most so many rows; None where it does not fit or has no such form."""
         numbers = rows.some(most, tensors.seed_of(self.seed, "rows"))
         some = of_rows(task, rows, numbers, self.device)
@@ -387,23 +431,27 @@ class Checker:
         ]
         expected: Reference | None = None
         with contextlib.suppress(torch.OutOfMemoryError, NoReferenceError):
-            expected = reference(some.built.module, taken, needs, some.upstream)
+            expected = reference(some.built.module, taken, needs, some.upstream, torch.float64, watched)
         if expected is None:
             self.free()
             return None
         text = f"float64 did not fit: compared on {len(numbers):,} of {rows.count:,} rows"
-        return Seen(some, taken, expected, text, numbers, rows.outputs)
+        return Seen(some, taken, expected, text, numbers, rows.outputs, rows.inputs)
 
-    def against(self, seen: Seen, outputs: Sequence[torch.Tensor]) -> list[OutputError]:
+    def against(self, seen: Seen, outputs: Sequence[torch.Tensor], left: Left | None = None) -> list[OutputError]:
         """The errors; by the room that roundings give them too, where rounding the result alone does not explain them.
+
+        left: what the call left in the inputs that it changed, whose errors come behind the outputs'; None where the
+        reference is of outputs alone.
 
         Rooms of all rows that would take longer than `WHOLE_ROOMS_S`, or do not fit, are made of some of the rows where
         the region treats them by themselves. Once rooms took `MOST_ROOMS_S` there are none: the cases go on.
         """
-        task, expected = seen.task, seen.expected
-        picked = seen.of(outputs)
-        errors = seen.with_the_rest(compare(picked, expected, task.random), outputs)
-        if expected.precision == "eager" or task.random or not any(map(remarkable, errors)):
+        expected, random = seen.expected, seen.random()
+        picked = seen.of(outputs, left)
+        results = [*outputs, *(left.get(n, seen.values[n]) for n in expected.written)] if left is not None else outputs
+        errors = seen.with_the_rest(compare(picked, expected, random), results)
+        if expected.precision == "eager" or random or not any(map(remarkable, errors)):
             return errors
         if self.rooms_s > MOST_ROOMS_S:
             self.note("no more rooms of roundings: they took too long")
@@ -421,8 +469,8 @@ class Checker:
         if given is None:
             return errors
         if part is None:
-            return seen.with_the_rest(compare(picked, expected, task.random, given), outputs)
-        return by_part(errors, compare(part.of(outputs), part.expected, task.random, given))
+            return seen.with_the_rest(compare(picked, expected, random, given), results)
+        return by_part(errors, compare(part.of(outputs, left), part.expected, random, given))
 
     def _part(self, seen: Seen, share: float) -> Seen | None:
         """Some rows of what all were held against; None where its rows cannot be looked at by themselves."""
@@ -432,7 +480,8 @@ class Checker:
         if task.few_rows is None:
             task.few_rows = rows_of(task.region, dict(task.sizes), self.device, FEW_ROWS) or False
         rows = task.few_rows
-        return self._of_rows(task, seen.values, rows, int(share * rows.count)) if rows else None
+        most = int(share * rows.count) if rows else 0
+        return self._of_rows(task, seen.values, rows, most, seen.expected.written) if rows else None
 
     def _rooms(self, seen: Seen) -> list[Room] | None:
         """None where they do not fit or there are none; what is wrong with them is noted."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx
 import torch.nn.functional as F
+
+from kernels.measure.candidate.inputs import pieces, same_bits
 
 FLOAT_CASTS = frozenset({"float", "half", "bfloat16", "double"})
 SELECTING = frozenset({"argmax", "argmin", "topk", "sort", "argsort", "max", "min", "kthvalue", "median"})
@@ -23,8 +25,10 @@ class NoReferenceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Expected outputs (then gradients) in float64; integers and booleans in their own type.
+    """Expected outputs, then gradients, then what is left in the inputs `written`, in float64; integers and booleans in
+    their own type.
 
+    written: numbers of the inputs whose contents the program changes, and of others that were asked for.
     selected: output number -> (values that this output's indices point into, dimension, their type in the text).
     precision: "float64", or "float32" where float64 did not fit into memory.
     """
@@ -32,6 +36,11 @@ class Reference:
     outputs: tuple[torch.Tensor, ...]
     selected: Mapping[int, tuple[torch.Tensor, int, torch.dtype]]
     precision: str
+    written: tuple[int, ...] = ()
+
+    def of_outputs(self) -> Reference:
+        """Without what is left in the inputs."""
+        return replace(self, outputs=self.outputs[: len(self.outputs) - len(self.written)], written=())
 
 
 def label(node: torch.fx.Node) -> str:
@@ -43,13 +52,52 @@ def label(node: torch.fx.Node) -> str:
 
 def random_outputs(module: torch.fx.GraphModule) -> frozenset[int]:
     """Numbers of the outputs that depend on random numbers."""
-    tainted: set[torch.fx.Node] = set()
+    random = _random_nodes(module)
+    return frozenset(i for i, value in enumerate(result_nodes(module)) if value in random)
+
+
+def random_inputs(module: torch.fx.GraphModule) -> frozenset[int]:
+    """Numbers of the inputs into which random numbers are written."""
+    random = _random_nodes(module)
+    inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+    return frozenset(n for n, node in enumerate(inputs) if node in random)
+
+
+def _random_nodes(module: torch.fx.GraphModule) -> set[torch.fx.Node]:
+    random: set[torch.fx.Node] = set()
     for node in module.graph.nodes:
-        draws = label(node) in RANDOM and not _without_effect(node)
-        draws |= label(node) == "scaled_dot_product_attention" and bool(_argument(node, 4, "dropout_p", 0.0))
-        if draws or any(n in tainted for n in node.all_input_nodes):
-            tainted.add(node)
-    return frozenset(i for i, value in enumerate(result_nodes(module)) if value in tainted)
+        if _draws(node) or any(n in random for n in node.all_input_nodes):
+            random.add(node)
+            if writes_in_place(node):
+                random |= {of for target in _targets(node) for of in _viewed(target)}
+    return random
+
+
+def writes_in_place(node: torch.fx.Node) -> bool:
+    """An operation that torch names as one that writes into its first argument. Python's `and_` and `or_` are none."""
+    if node.op not in ("call_function", "call_method") or getattr(node.target, "__module__", "") == "_operator":
+        return False
+    return label(node).endswith("_") and not label(node).endswith("__")
+
+
+def _targets(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """What an operation in place writes into: its first argument, a tensor or a list of them."""
+    first = node.args[0] if node.args else None
+    return [n for n in (first if isinstance(first, list | tuple) else [first]) if isinstance(n, torch.fx.Node)]
+
+
+def _viewed(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The node and what it may be a view of: first arguments, up to an input."""
+    yield node
+    while node.args and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+        yield node
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    if label(node) == "scaled_dot_product_attention":
+        return bool(_argument(node, 4, "dropout_p", 0.0))
+    return label(node) in RANDOM and not _without_effect(node)
 
 
 def _without_effect(node: torch.fx.Node) -> bool:
@@ -89,6 +137,16 @@ def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, i
     return selected
 
 
+def _copies_as_cast(node: torch.fx.Node) -> bool:
+    """Whether a cast between floating types makes a copy in the text, where in the wide type there is nothing to do."""
+    if label(node) not in FLOAT_CASTS | {"to", "type", "type_as"} or not node.all_input_nodes:
+        return False
+    own, given = node.meta.get("val"), node.all_input_nodes[0].meta.get("val")
+    if not isinstance(own, torch.Tensor) or not isinstance(given, torch.Tensor):
+        return False
+    return own.is_floating_point() and given.is_floating_point() and own.dtype != given.dtype
+
+
 class Wide(torch.fx.Interpreter):
     """Runs the program with every floating type as `wide`; keeps the values of the nodes `keep`.
 
@@ -100,9 +158,12 @@ class Wide(torch.fx.Interpreter):
         self.wide = wide
         self.keep = set(keep)
         self.kept: dict[torch.fx.Node, torch.Tensor] = {}
+        self.in_place = any(map(writes_in_place, module.graph.nodes))
 
     def run_node(self, n: torch.fx.Node) -> Any:
         value = super().run_node(n)
+        if self.in_place and _copies_as_cast(n) and value.data_ptr() == self.env[n.all_input_nodes[0]].data_ptr():
+            value = value.clone()  # in the text's types it is a copy, and what is written into it stays there
         if n in self.keep:
             self.kept[n] = value
         return value
@@ -167,11 +228,14 @@ def reference(
     requires_grad: Sequence[bool],
     upstream: Sequence[torch.Tensor | None],
     wide: torch.dtype = torch.float64,
+    watched: Collection[int] = (),
 ) -> Reference:
-    """Outputs, then the gradients of the inputs that require one, computed in `wide` without intermediate rounding.
+    """Outputs, then the gradients of the inputs that require one, then what is left in the inputs that it writes into,
+    computed in `wide` without intermediate rounding.
 
-    inputs are copied. upstream: one gradient per output, None for those without. Raises NoReferenceError where the
-    operations have no such form, torch.OutOfMemoryError where it does not fit.
+    inputs are copied. upstream: one gradient per output, None for those without. watched: numbers of inputs whose
+    contents are wanted although they may be as they were. Raises NoReferenceError where the operations have no such
+    form, torch.OutOfMemoryError where it does not fit.
     """
     chosen = selections(module)
     runner = Wide(module, wide, [source for source, _, _ in chosen.values()])
@@ -188,8 +252,22 @@ def reference(
     selected = {
         n: (runner.kept[source].detach(), dim, source.meta["val"].dtype) for n, (source, dim, _) in chosen.items()
     }
-    results = tuple(o.detach() for o in (*outputs, *gradients))
-    return Reference(results, selected, "float64" if wide == torch.float64 else "float32")
+    written = changed(values, inputs, watched)
+    results = tuple(o.detach() for o in (*outputs, *gradients, *(values[n] for n in written)))
+    return Reference(results, selected, "float64" if wide == torch.float64 else "float32", written)
+
+
+def changed(
+    after: Sequence[torch.Tensor], before: Sequence[torch.Tensor], watched: Collection[int] = ()
+) -> tuple[int, ...]:
+    """Numbers of the tensors that are not as they were, and of those that are watched. after: may be in a wider type.
+
+    Bits and not versions: batch norm writes its running statistics without a new version.
+    """
+    return tuple(
+        n for n, (new, old) in enumerate(zip(after, before, strict=True))
+        if n in watched or not all(same_bits(a, b.to(a.dtype)) for a, b in zip(pieces(new), pieces(old), strict=True))
+    )  # fmt: skip
 
 
 def widened(value: torch.Tensor, wide: torch.dtype, grad: bool) -> torch.Tensor:

@@ -134,8 +134,9 @@ def rooms(
     sources = dict.fromkeys([o for n in stepping for o in _operands(n)] + [s for s, _, _ in chosen.values()])
     results = result_nodes(module)
     narrow = [_narrow(v) for v in results] + [x.dtype for x, g in zip(inputs, requires_grad, strict=True) if g]
+    narrow += [inputs[n].dtype for n in expected.written]
     unrounded = frozenset(v for v, d in zip(results, narrow, strict=False) if d in BYTES)
-    exact = run_of(Wide(module, wide, list(sources)), inputs, requires_grad, upstream)
+    exact = run_of(Wide(module, wide, list(sources)), inputs, requires_grad, upstream, expected.written)
     spread = _Spread(
         [o.to(wide) for o in exact.outputs], {n: exact.kept[n] for n in sources},
         [d if d in BYTES or not d.is_floating_point else None for d in narrow],
@@ -146,13 +147,17 @@ def rooms(
         generator = torch.Generator(device=device).manual_seed(seed + number) if number else None
         spread.add(
             rounded_run(
-                module, inputs, requires_grad, upstream, wide, Rounding(generator), list(sources), unrounded
+                module, inputs, requires_grad, upstream, wide, Rounding(generator), list(sources), unrounded,
+                expected.written,
             )
         )  # fmt: skip
     moves = {n: _even(spread.of_source(n), exact.kept[n], kept_in(n)) for n in sources if not _exact(n)}
     if stepping:
         spread.borders(
-            [run_of(_Bordered(module, wide, moves, sign), inputs, requires_grad, upstream) for sign in (1.0, -1.0)]
+            [
+                run_of(_Bordered(module, wide, moves, sign), inputs, requires_grad, upstream, expected.written)
+                for sign in (1.0, -1.0)
+            ]
         )
     made = []
     for number, (out, dtype) in enumerate(zip(exact.outputs, narrow, strict=True)):

@@ -71,11 +71,12 @@ class _Rounds(TorchDispatchMode):  # type: ignore[no-untyped-call]
         backward = torch._C._current_autograd_node()
         kept = self.now if backward is None else self.of_gradient.get(backward, Kept(torch.float32, torch.float32))
         if not changes and name not in MOVES:
-            args = self._operands(name, args, kept.dtype)
+            args = self._operands(name, args, kept.dtype, _statistics(func))
         result = func(*args, **kwargs)
         if changes:
-            if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
-                args[0].copy_(self.rounding.to(args[0], kept.inside))
+            for target in args[0] if args and isinstance(args[0], list | tuple) else args[:1]:
+                if isinstance(target, torch.Tensor) and target.is_floating_point():
+                    target.copy_(self.rounding.to(target, kept.inside))
             return result
         if isinstance(result, torch.Tensor):
             return self._result(result, kept.inside)
@@ -84,11 +85,12 @@ class _Rounds(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return type(result)(self._result(r, d) for r, d in zip(result, narrow, strict=True))
         return result
 
-    def _operands(self, name: str, args: Sequence[Any], dtype: torch.dtype) -> tuple[Any, ...]:
+    def _operands(self, name: str, args: Sequence[Any], dtype: torch.dtype, written: frozenset[int]) -> tuple[Any, ...]:
+        """written: positions of what the operation writes into, which nothing may stand in the place of."""
         size = UNIT * math.sqrt(max(1.0, _terms(name, args) / 2)) if name in SUMS else UNIT
         made = list(args)
         for n, value in enumerate(args):
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and n not in written:
                 narrow = self.rounding.to(value, dtype) if name in PRODUCTS else value
                 made[n] = self.rounding.jitter(narrow, size)
         return tuple(made)
@@ -96,6 +98,11 @@ class _Rounds(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _result(self, value: Any, dtype: torch.dtype) -> Any:
         wanted = isinstance(value, torch.Tensor) and value.is_floating_point()
         return self.rounding.to(value, dtype) if wanted else value
+
+
+def _statistics(func: Any) -> frozenset[int]:
+    """Positions of running statistics, which batch norm writes into although its schema does not say so."""
+    return frozenset(n for n, a in enumerate(func._schema.arguments) if a.name in ("running_mean", "running_var"))
 
 
 def _terms(name: str, args: Sequence[Any]) -> int:
@@ -202,7 +209,7 @@ def kept_in(node: torch.fx.Node) -> torch.dtype:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Outputs, then gradients, and the values of the nodes that were kept."""
+    """Outputs, then gradients, then what was left in inputs, and the values of the nodes that were kept."""
 
     outputs: tuple[torch.Tensor, ...]
     kept: Mapping[torch.fx.Node, torch.Tensor] = field(default_factory=dict)
@@ -211,22 +218,26 @@ class Run:
 def rounded_run(
     module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], requires_grad: Sequence[bool],
     upstream: Sequence[torch.Tensor | None], wide: torch.dtype, rounding: Rounding, keep: Sequence[torch.fx.Node],
-    exact: frozenset[torch.fx.Node],
+    exact: frozenset[torch.fx.Node], written: Sequence[int] = (),
 ) -> Run:  # fmt: skip
-    """One run with roundings. inputs are copied."""
+    """One run with roundings. inputs are copied. written: as `run_of` has it."""
     runner = RoundedRun(module, wide, keep, rounding, exact)
     with runner.mode:
-        return run_of(runner, inputs, requires_grad, upstream)
+        return run_of(runner, inputs, requires_grad, upstream, written)
 
 
 def run_of(
     runner: Wide, inputs: Sequence[torch.Tensor], requires_grad: Sequence[bool],
-    upstream: Sequence[torch.Tensor | None],
+    upstream: Sequence[torch.Tensor | None], written: Sequence[int] = (),
 ) -> Run:  # fmt: skip
-    """The program run as the runner runs it, on copies of the inputs."""
+    """The program run as the runner runs it, on copies of the inputs. written: numbers of those whose contents behind
+    the run are wanted, too."""
     values = [widened(x, runner.wide, grad) for x, grad in zip(inputs, requires_grad, strict=True)]
     wanted = any(requires_grad)
     with torch.set_grad_enabled(wanted), torch.autograd.set_multithreading_enabled(False):
         outputs = tuple(runner.run(*values))
         gradients = gradients_of(outputs, values, requires_grad, upstream, runner.wide) if wanted else ()
-    return Run(tuple(o.detach() for o in (*outputs, *gradients)), {n: v.detach() for n, v in runner.kept.items()})
+    left = [values[n] for n in written]
+    return Run(
+        tuple(o.detach() for o in (*outputs, *gradients, *left)), {n: v.detach() for n, v in runner.kept.items()}
+    )

@@ -109,18 +109,22 @@ def _by_themselves(rows: Rows, wide: Program, narrow: Program, region: Region, d
     values = tensors.input_set(region, {}, device, tensors.seed_of("rows"), scales=scales)
     upstream = [_upstream(tuple(o.shape), n, device) if any(needs) else None for n, o in enumerate(wide.outputs)]
     try:
-        whole = reference(wide.module, values, needs, upstream).outputs
+        whole = reference(wide.module, values, needs, upstream)
         some = reference(
             narrow.module,
             [take(v, dim, picked) for v, dim in zip(values, rows.inputs, strict=True)],
             needs,
             [None if g is None else take(g, dim, picked) for g, dim in zip(upstream, rows.outputs, strict=False)],
-        ).outputs
+            watched=whole.written,
+        )
     except (NoReferenceError, torch.OutOfMemoryError):
         return False
+    if whole.written != some.written:
+        return False
+    dims = [*rows.outputs, *(rows.inputs[n] for n in whole.written)]
     return all(
         _alike(take(all_of_them, dim, picked), alone)
-        for all_of_them, alone, dim in zip(whole, some, rows.outputs, strict=True)
+        for all_of_them, alone, dim in zip(whole.outputs, some.outputs, dims, strict=True)
     )
 
 

@@ -74,6 +74,7 @@ class Task:
     call: timing.Call
     scales: Mapping[str, float]
     random: frozenset[int]
+    random_inputs: frozenset[int] = frozenset()  # numbers of the inputs into which random numbers are written
     upstream: Upstream = field(default_factory=lambda: Upstream(0))
     build_s: float = 0.0
     mutated: list[str] = field(default_factory=list)

@@ -25,7 +25,7 @@ from kernels.measure.candidate import inputs as tensors
 from kernels.measure.candidate import integrity, interpreter, timing
 from kernels.measure.candidate.checker import Checker, check_threads
 from kernels.measure.candidate.indices import with_distinct
-from kernels.measure.candidate.reference import random_outputs
+from kernels.measure.candidate.reference import random_inputs, random_outputs
 from kernels.measure.candidate.samples import Sample, Sampling, below, copied
 from kernels.measure.candidate.task import Task, Upstream, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.candidate.user_kernel import builder, place_of
@@ -187,7 +187,10 @@ class Worker:
             random |= frozenset(range(len(built.outputs), len(built.outputs) + len(region.inputs)))
         scales = tensors.weight_scales(built.module)
         region = with_distinct(region, built.module)
-        return Task(region, sizes, built, call, scales, random, upstream, build_s=seconds, graphed=name in GRAPHED)
+        return Task(
+            region, sizes, built, call, scales, random, random_inputs(built.module), upstream, build_s=seconds,
+            graphed=name in GRAPHED,
+        )  # fmt: skip
 
     def _first_call(self, task: Task) -> float:
         """Seconds that building and the first call took: compiling, and autotuning where the candidate does."""

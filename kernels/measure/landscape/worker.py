@@ -20,7 +20,7 @@ from kernels.measure.candidate import timing
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.task import WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.candidate.worker import Worker, fault_of, serve
-from kernels.measure.judge import judge
+from kernels.measure.judge import judge, judge_written
 from kernels.measure.landscape.grid import Cell, cells, key_of
 from kernels.measure.landscape.messages import (
     CompareOrders,
@@ -97,17 +97,20 @@ class Surveyor(Worker):
         self.seen = self.checker.reference(self.task, self._given())
         eager = as_call(self.task.built.module, self.task.region, self.task.upstream)
         torch.manual_seed(self._random_seed)
-        outputs = owned(kept(eager(*self._given()), self.task), self.task)
-        self.eager = self._case_of(outputs)
+        given = self._given()
+        outputs = owned(kept(eager(*given), self.task), self.task)
+        self.eager = self._case_of(outputs, given)
         self.checker.free()
 
     @property
     def _random_seed(self) -> int:
         return tensors.seed_of(self.checker.seed, "random", "{}")
 
-    def _case_of(self, outputs: Sequence[torch.Tensor]) -> Case:
-        expected = self.seen.expected
-        return Case("normal", expected.precision, compare(self.seen.of(outputs), expected, self.task.random))
+    def _case_of(self, outputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> Case:
+        """given: the inputs behind the call."""
+        left = {n: value.detach() for n, value in enumerate(given)}
+        errors = compare(self.seen.of(outputs, left), self.seen.expected, self.seen.random())
+        return self.seen.case("normal", errors)
 
     def point(self, request: RunPoint) -> PointResult:
         """Compiled, checked once, timed."""
@@ -139,8 +142,11 @@ class Surveyor(Worker):
             outputs = owned(kept(self.task.call(*given), self.task), self.task)
         self.checker.synchronize()
         check_kind(outputs, self.task, self.checker.device)
-        verdict = judge([self._case_of(outputs)], [self.eager])
-        return "" if verdict.ok else verdict.message
+        case = self._case_of(outputs, given)
+        for verdict in (judge([case], [self.eager]), judge_written([case], [self.eager])):
+            if not verdict.ok:
+                return verdict.message
+        return ""
 
     def _times(self, variant: Variant) -> list[float]:
         """Device time of cold calls, in µs."""

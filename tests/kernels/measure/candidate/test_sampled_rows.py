@@ -128,10 +128,10 @@ def test_gradients_of_some_rows_are_held_against_those_rows_gradients(short_of_m
 def test_where_rows_are_not_by_themselves_float32_is_the_reference(monkeypatch):
     original = checking.reference
 
-    def reference(module, inputs, needs, upstream, wide=torch.float64):
+    def reference(module, inputs, needs, upstream, wide=torch.float64, watched=()):
         if wide == torch.float64:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80.00 GiB")
-        return original(module, inputs, needs, upstream, wide)
+        return original(module, inputs, needs, upstream, wide, watched)
 
     monkeypatch.setattr(checking, "reference", reference)
     seen, _ = checked("x: f32[1024, 64]\nreturn torch.cumsum(x, 0)", lambda x: (x.cumsum(0),))
