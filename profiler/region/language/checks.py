@@ -123,9 +123,13 @@ class Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def sized_bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
-    """bincount of values that are all below `minlength`. Raises RefusedError where that is not given."""
+    """bincount of values that are all below `minlength`. Raises RefusedError where that is not given.
+
+    Whether they are below it is not seen here, by the shapes alone: the recorder refuses those of which the text does
+    not say so.
+    """
     if minlength < 1:
-        hint = "torch.bincount(x, minlength=n), where all of x is below n"
+        hint = "torch.bincount(x, minlength=n), of x: i64[600].below(n)"
         raise RefusedError("the size of this depends on the data", hint=hint, code="region-shape")
     if x.dim() != 1 or x.dtype.is_floating_point or x.dtype == torch.bool:
         raise RefusedError("bincount takes one dimension of integers")

@@ -36,10 +36,10 @@ def _size(call: Call, default: int = 0) -> int:
     tensor, dim = call.first("self", "tensor"), call.first("dim", default=default)
     if not isinstance(tensor, torch.Tensor) or not isinstance(dim, int) or not -tensor.dim() <= dim < tensor.dim():
         return 0
-    return _example_size(tensor.shape[dim])
+    return example_size(tensor.shape[dim])
 
 
-def _example_size(size: int | torch.SymInt) -> int:
+def example_size(size: int | torch.SymInt) -> int:
     """A symbolic size by its example: a comparison would pin it."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
@@ -48,7 +48,7 @@ def _split(call: Call) -> int:
     number = call.first("split_size", "split_size_or_sections", "split_sizes")
     if isinstance(number, tuple | list):
         return len(number)
-    number = _example_size(number) if isinstance(number, int | torch.SymInt) else 0
+    number = example_size(number) if isinstance(number, int | torch.SymInt) else 0
     return max(1, -(-_size(call) // number)) if number > 0 else 1
 
 

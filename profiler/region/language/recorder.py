@@ -19,9 +19,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profiler.region.language import scalar_values, vocabulary
 from profiler.region.language.checks import Checking, RefusedError, label_of, refuse, tensors_in
-from profiler.region.language.fanout import outputs, rounds
+from profiler.region.language.fanout import example_size, outputs, rounds
 from profiler.region.language.signatures import Args, Call, Kwargs, MisplacedError, Target, bind
 from profiler.region.language.syntax import error
+from profiler.region.language.value_ranges import Ranges
 from profiler.region.limits import (
     MAX_BYTES,
     MAX_ITEMS,
@@ -88,6 +89,7 @@ class Recorder:
         self.storages: set[int] = set()
         self.leaves: set[int] = set()  # storages of inputs that require a gradient
         self.reached: set[torch.fx.Node] = set()  # values through which a gradient passes
+        self.ranges = Ranges()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -122,6 +124,7 @@ class Recorder:
         node = self.graph.placeholder("input_self" if item.name == "self" else item.name)
         node.target = node.name  # fx renames what shadows a builtin, but not in the generated signature
         node.meta["val"] = fake
+        self.ranges.declare(fake, item)
         if item.requires_grad:
             self.reached.add(node)
         return node
@@ -152,6 +155,9 @@ class Recorder:
             raise self.misfit(node, fault, fakes[0]) from None
         for tensor in tensors_in(result):
             self.measure(node, tensor)
+        if label_of(target) == "bincount":
+            self.keep_bins(node, fakes[0][0], result)
+        self.ranges.note(label_of(target), call, fakes[0], fakes[1], result)
         kind = "call_method" if isinstance(target, str) else "call_function"
         new_node = self.graph.create_node(kind, target, args, kwargs)
         new_node.meta["val"] = result
@@ -195,6 +201,16 @@ class Recorder:
         if changed is not None and changed.untyped_storage()._cdata in self.leaves:
             message = "an input that requires a gradient cannot be changed in place"
             raise error(node, message, hint="change a copy: y = x.clone()", code="region-type")
+
+    def keep_bins(self, node: ast.AST, values: torch.Tensor, counted: object) -> None:
+        """Refuses a bincount whose values may lie beyond the bins that minlength makes: its result would be longer."""
+        bins = example_size(counted.shape[0]) if isinstance(counted, torch.Tensor) else 0
+        known = self.ranges.of(values)
+        if known is None or known[0] < 0 or known[1] >= bins:
+            said = "nothing bounds them" if known is None else f"they may be from {known[0]} to {known[1]}"
+            message = f"the size of this depends on the data: values must be from 0 to {bins - 1}, and {said}"
+            hint = f"declare the input .below({bins}), or count x.clamp(0, {bins - 1}) or x % {bins}"
+            raise error(node, message, hint=hint, code="region-shape")
 
     def measure(self, node: ast.AST, tensor: torch.Tensor) -> None:
         """Refuses tensors that no GPU holds, and regions whose tensors together come to more than any does."""

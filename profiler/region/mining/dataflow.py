@@ -375,10 +375,12 @@ def swaps_last(unit: Unit) -> bool:
 
 
 def index_range(statement: Statement, name: str) -> int | None:
-    """The range of an index input: rows of the table it selects from."""
+    """The range of an index input: rows of the table it selects from, bins that it is counted in."""
     args, base = statement.call.arguments, statement.unit.base
     if base in ("embedding", "embedding_bag") and name == "indices":
         return args["weight"].sigs[0].dims[0]
+    if base == "bincount" and name == "self":  # as many as came out in the trace
+        return statement.call.outputs[0].dims[0] if statement.call.outputs else None
     if name == "index" and "self" in args and args["self"].sigs:
         dim = args["dim"].value if "dim" in args else 0
         dims = args["self"].sigs[0].dims
