@@ -35,6 +35,8 @@ from profiler.region.model import Input, RegionError
 
 REFUSED_KEYWORDS = frozenset({"out", "generator", "pin_memory", "layout", "requires_grad", "names", "jiterator"})
 """They say where and how a result is kept, which the region does not decide."""
+SPARSE = ("sparse", "sparse_grad")
+"""What lookups call a gradient that holds the rows that were looked up alone."""
 
 
 @contextmanager
@@ -144,6 +146,7 @@ class Recorder:
         self.checking.gradient = bool(self.reached) and self.is_reached(args, kwargs)
         try:
             call = self.bounded(node, target, fakes[0], fakes[1])
+            self.keep_dense(node, call, args, kwargs)
             result = call_on_fakes(target, call, fakes[0], fakes[1])
         except RefusedError as fault:
             raise error(node, str(fault), hint=fault.hint, code=fault.code) from None
@@ -192,6 +195,18 @@ class Recorder:
         nodes: list[torch.fx.Node] = []
         torch.fx.node.map_arg((args, dict(kwargs)), nodes.append)
         return not self.reached.isdisjoint(nodes)
+
+    def keep_dense(self, node: ast.AST, call: Call | None, args: Args, kwargs: Kwargs) -> None:
+        """Refuses calls whose gradient is a sparse tensor: its size depends on the data, and nothing here reads one."""
+        asked = next((n for n in SPARSE if call is not None and call.first(n)), None) if self.reached else None
+        if asked is None or call is None:
+            return
+        nodes: list[torch.fx.Node] = []
+        torch.fx.node.map_arg((args, dict(kwargs)), nodes.append)
+        table = call.first("weight", "self", "input")
+        if any(n.meta["val"] is table and n in self.reached for n in nodes):
+            message = f"{asked}=True asks for a sparse gradient, which is not part of the language"
+            raise error(node, message, hint=f"leave {asked} out: the gradient is dense then", code="region-type")
 
     def keep_leaves(self, node: ast.AST, target: Target, args: Args, kwargs: Kwargs) -> None:
         """Autograd refuses to change an input that requires a gradient."""

@@ -65,6 +65,22 @@ REFUSED_WITH_GRADIENTS: dict[str, tuple[str, int, str]] = {
         4,
         "modified by an inplace operation",
     ),
+    "an embedding's sparse gradient": (
+        "w: f32[50, 16].requires_grad\ni: i64[64].below(50)\ny = F.embedding(i, w, sparse=True)\nreturn y\n",
+        3,
+        "sparse=True asks for a sparse gradient",
+    ),
+    "a bag's sparse gradient of rows that are computed": (
+        "w: f32[50, 16].requires_grad\ni: i64[64].below(50)\no: i64[9].offsets(64)\nv = w * 2\n"
+        "y = F.embedding_bag(i, v, o[:8], None, 2.0, False, 'sum', True)\nreturn y\n",
+        5,
+        "sparse=True asks for a sparse gradient",
+    ),
+    "a gather's sparse gradient": (
+        "x: f32[50, 16].requires_grad\ni: i64[8, 16].below(50)\nreturn x.gather(0, i, sparse_grad=True)\n",
+        3,
+        "sparse_grad=True asks for a sparse gradient",
+    ),
 }
 """The same of `lower`: no torch differentiates them."""
 
@@ -81,6 +97,7 @@ TAKEN: dict[str, str] = {
     "strides of nothing": "x: f32[8, 4].strides(0, 0)\nreturn x + 1\n",
     "einsum by letters": "x: f32[4, 8]\nreturn einsum(x, [0, 1], x, [2, 1], [0, 2])\n",
     "a list of tensors to meshgrid": "x: f32[4]\na, b = meshgrid([x, x], indexing='ij')\nreturn a + b\n",
+    "sparse gradients that nobody asks for": "w: f32[50, 16]\ni: i64[64]\nreturn F.embedding(i, w, sparse=True)\n",
     "2040 parts": "x: f32[2040]\ny = x.split(1)\nreturn y[0] + y[2039]\n",
     "sizes one by one": "x: f32[4, 8]\nreturn x.view(2, 16).permute(1, 0).reshape(32) + zeros(32)\n",
     "names of numpy": "x: f32[4, 8]\nreturn torch.sum(input=x, axis=1, keepdims=True)\n",
