@@ -279,23 +279,20 @@ class Checker:
         """The worst of the timed calls whose outputs were copied, as one case; [] where there is none."""
         self.rooms_s = 0.0
         ends = time.perf_counter() + MOST_CHECKING_S
-        errors: list[list[OutputError]] = []
-        precision = text = ""
+        made: list[Case] = []
         kept_results = False
         for sample in task.samples.all():
-            if errors and time.perf_counter() > ends:
+            if made and time.perf_counter() > ends:
                 break
             outputs = owned(sample.outputs, task)
             check_kind(outputs, task, self.device)
-            seen = self.reference(task, self.timed_inputs(task, sample.number, sample.secret)).of_outputs()
-            precision, text = seen.expected.precision, seen.text
-            errors.append(self.against(seen, outputs))
+            seen = self.reference(task, self.timed_inputs(task, sample.number, sample.secret), sample.left)
+            seen = seen if sample.left else seen.of_outputs()
+            made.append(seen.case(AFTER_TIMING, self.against(seen, outputs, sample.left)))
             del seen
-            kept_results = kept_results or self._kept_while_timed(task, sample, outputs, errors[-1])
+            kept_results = kept_results or self._kept_while_timed(task, sample, outputs, made[-1].outputs)
             self.free()
-        if not errors:
-            return []
-        return [Case(AFTER_TIMING, precision, worst(errors), text, kept=kept_results)]
+        return [msgspec.structs.replace(worst_case(made), kept=kept_results)] if made else []
 
     def _kept_while_timed(
         self, task: Task, sample: Sample, outputs: tuple[torch.Tensor, ...], errors: Sequence[OutputError]
@@ -599,6 +596,13 @@ def worst(errors: Sequence[Sequence[OutputError]]) -> list[OutputError]:
         )
         for same in zip(*errors, strict=True)
     ]
+
+
+def worst_case(made: Sequence[Case]) -> Case:
+    """Several of one kind as one, with the largest figures of each output and of each input that is written into."""
+    names = dict.fromkeys(name for case in made for name in case.written)
+    written = {name: worst([[c.written[name]] for c in made if name in c.written])[0] for name in names}
+    return msgspec.structs.replace(made[-1], outputs=worst([c.outputs for c in made]), written=written)
 
 
 def _widest(same: Sequence[OutputError]) -> InRoom | None:

@@ -6,7 +6,7 @@ A sample is a copy made on the same stream right behind the call: work that goes
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -24,11 +24,15 @@ def below(bound: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The outputs of one timed call, and what its inputs are made from: set number and secret."""
+    """The outputs of one timed call, and what its inputs are made from: set number and secret.
+
+    left: by the input's number, what the call left in those that the candidate writes into.
+    """
 
     outputs: tuple[object, ...]
     number: int
     secret: int
+    left: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -65,15 +69,20 @@ def copied(results: Sequence[object]) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class Sampling(timing.Rotation):
-    """A rotation that copies one call's outputs, before the next call: at the call number `pick` from now on."""
+    """A rotation that copies one call's outputs, before the next call: at the call number `pick` from now on.
+
+    watched: numbers of the inputs whose contents are copied with them, as the call left them.
+    """
 
     pick: int = 0
     taken: tuple[object, ...] | None = None
     taken_set: int = 0
+    watched: tuple[int, ...] = ()
+    left: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def release(self) -> None:
         """Let go of the inputs and of all outputs."""
-        self.sets, self.last, self.taken = (), None, None
+        self.sets, self.last, self.taken, self.left = (), None, None, {}
 
     def next(self) -> Sequence[torch.Tensor]:
         if self.pick:
@@ -83,6 +92,7 @@ class Sampling(timing.Rotation):
         return timing.Rotation.next(self)
 
     def take(self) -> None:
-        """Copy the last call's outputs now."""
+        """Copy the last call's outputs now, and what it left in its inputs."""
         if self.last is not None:
             self.taken, self.taken_set = copied(self.last), self.last_set
+            self.left = {n: self.sets[self.last_set][n].detach().clone() for n in self.watched}

@@ -93,6 +93,11 @@ class Task:
     graphed: bool = False  # its outputs lie in memory that the next call overwrites
     estimate: timing.Estimate = field(default_factory=lambda: timing.Estimate(0.0, 0.0))
 
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Numbers of the inputs that the candidate changes."""
+        return tuple(n for n, item in enumerate(self.region.inputs) if item.name in self.mutated)
+
 
 def of_rows(task: Task, rows: Rows, numbers: Sequence[int], device: str) -> Task:
     """The task of these rows alone, for a reference: what is called stays the whole."""

@@ -26,9 +26,10 @@ from kernels.measure.candidate import integrity, interpreter, timing
 from kernels.measure.candidate.checker import Checker, check_threads
 from kernels.measure.candidate.indices import with_distinct
 from kernels.measure.candidate.reference import random_inputs, random_outputs
-from kernels.measure.candidate.samples import Sample, Sampling, below, copied
+from kernels.measure.candidate.samples import Sample, Sampling, below
 from kernels.measure.candidate.task import Task, Upstream, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.candidate.user_kernel import builder, place_of
+from kernels.measure.memory import MOVING
 from kernels.measure.messages import (
     MOST_SAMPLES,
     Answer,
@@ -250,9 +251,12 @@ class Worker:
             size = tensors.set_bytes(task.region, task.sizes)
             task.sets = tensors.set_count(size, self.l2_bytes, share)
             task.lean = request.in_turns or size > share
+            outputs = sum(t.numel() * t.element_size() for t in task.built.outputs)
+            written = outputs + sum(task.built.inputs[n].untyped_storage().nbytes() for n in task.written)
             task.samples.room = request.samples
+            if task.written:  # in the memory that was planned for so many copies of outputs
+                task.samples.room = max(0, (request.samples + MOVING) * outputs // max(1, written) - MOVING)
             if request.sets_bytes is None:
-                written = sum(t.numel() * t.element_size() for t in task.built.outputs)
                 fitting = int(max(1, min(MOST_SAMPLES, share / 8 // max(1, written))))
                 task.samples.room = 0 if task.lean else fitting
             touches_little = tensors.has_index(task.region) or task.sets * size < 3 * self.l2_bytes
@@ -317,7 +321,9 @@ class Worker:
         with self._rotating(task) as rotation:
             host_us = timing.enqueued(task.call, rotation, request.warm_calls)
             estimate = replace(task.estimate, host_us=max(host_us, task.estimate.host_us))
-            picked = below(calls)
+            rotation.watched = task.written
+            # Of what a call has written into before, nothing says what it should leave there.
+            picked = below(min(calls, len(rotation.sets)) if task.written else calls)
             fresh = self._renew(task, rotation, (picked, 2 * calls - 1))
             rotation.taken, rotation.pick = None, picked + 2 if task.samples.room else 0
             times = timing.cold_calls(task.call, rotation, calls, estimate, self.clock, task.flush)
@@ -327,19 +333,25 @@ class Worker:
             self.channel.send(TimingBegins())
             together = timing.back_to_back(task.call, rotation, calls, self.clock)
             self.channel.send(TimingEnds())
-            if task.samples.room and not task.mutated:
-                self._keep(task, rotation)
-            rotation.last = rotation.taken = None
+            if task.samples.room:
+                self._keep(task, rotation, 2 * calls)
+            rotation.last, rotation.taken, rotation.left = None, None, {}
         integrity.check(self.untouched)
         check_threads(running)
         return RoundTimes(times, together.wall_us, together.drain_us, [n for n in fresh if n < calls])
 
-    def _keep(self, task: Task, rotation: Sampling) -> None:
-        """The picked cold call and the last of all, for the check after timing."""
+    def _keep(self, task: Task, rotation: Sampling, calls: int) -> None:
+        """The picked cold call and the last of all, for the check after timing; of a candidate that writes into its
+        inputs the last only where so many calls are each the first on their contents."""
+        self._offer(task, rotation)
+        if rotation.last is not None and (not task.written or calls <= len(rotation.sets)):
+            rotation.take()
+            self._offer(task, rotation)
+
+    def _offer(self, task: Task, rotation: Sampling) -> None:
+        number = rotation.taken_set
         if rotation.taken is not None:
-            task.samples.offer(Sample(rotation.taken, rotation.taken_set, task.secrets[rotation.taken_set]))
-        if rotation.last is not None:
-            task.samples.offer(Sample(copied(rotation.last), rotation.last_set, task.secrets[rotation.last_set]))
+            task.samples.offer(Sample(rotation.taken, number, task.secrets[number], rotation.left))
 
     def finish(self, request: Finish) -> Finished:
         """Check outputs of timed calls, and ask the profiler which kernels ran."""

@@ -12,9 +12,11 @@ from kernels.measure.candidate import checker
 from kernels.measure.candidate.reference import random_inputs, random_outputs, reference
 from kernels.measure.candidate.sampled_rows import rows_of
 from kernels.measure.candidate.worker import Worker
+from kernels.measure.messages import Case, Finish, Round, Warm
 from kernels.measure.records import Record, judge_record
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
+from tests.kernels.measure.candidate.host_clock import HostClock
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
 STATISTICS = """x: f32[16, 8, 6, 6]
@@ -235,3 +237,57 @@ def test_against_eager_alone_what_is_written_is_compared(
     record = judged(lambda x, y: in_place(x, y, factor), IN_PLACE)
     assert record.cases[0][0].precision == "eager"
     assert record.status == status, record.message
+
+
+def timed(call: Call, text: str, rounds: int = 3, calls: int = 6) -> tuple[Worker, list[Case]]:
+    worker = Worker(Silent(), HostClock())  # type: ignore[arg-type]
+    worker.checker.seed, worker.checker.memory_bytes, worker.l2_bytes = 3, 2e9, 1e5
+    task = worker._build(lambda *_: call, "any", parse(text), {})  # type: ignore[arg-type,return-value]
+    worker._first_call(task)
+    worker.checker.cases(task, thorough=False)
+    worker.tasks = [task]
+    worker.warm(Warm(0.1))
+    for _ in range(rounds):
+        worker.round(Round(0, calls, 1))
+    kept = task.samples.all()
+    assert kept and all(set(s.left) == set(task.written) for s in kept)
+    return worker, worker.finish(Finish(False)).cases[0]
+
+
+@pytest.mark.parametrize("calls", [2, 60], ids=["each on contents of its own", "more calls than input sets"])
+def test_what_timed_calls_write_is_held_to_float64(calls: int) -> None:
+    """Many calls write into the same inputs: what is compared is of the first on its contents."""
+    _, (case,) = timed(lambda *given: in_place(*given), IN_PLACE, calls=calls)
+    assert set(case.written) == {"x"}
+    assert case.written["x"].error < 4e-3 and case.outputs[0].error < 4e-3
+
+
+def test_a_statistic_that_goes_stale_while_timed_is_seen() -> None:
+    done: list[int] = []
+
+    def call(x: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor]:
+        done.append(1)
+        return (normed(x, m, v if len(done) < 20 else v.clone()),)
+
+    _, right = timed(lambda *given: (normed(*given),), STATISTICS)
+    _, wrong = timed(call, STATISTICS, rounds=10)
+    for cases, status in ((right, "correct"), (wrong, "mismatch")):
+        record = Record("triton:any", "triton", cases=[cases], mutated=[[]])
+        judge_record(record, [right], None, [""])
+        assert record.status == status, record.message
+    assert "what it wrote into v (f32), after timing inputs" in record.message
+
+
+def test_copies_of_what_is_written_stay_within_the_memory_of_outputs() -> None:
+    """x is twice as large as what is returned: seven copies and two in hand are one and two, each of three times it."""
+    worker = Worker(Silent(), HostClock())  # type: ignore[arg-type]
+    worker.checker.memory_bytes, worker.l2_bytes = 2e9, 1e5
+    text = "x: f32[64, 64]\nx.mul_(2)\nreturn x[:32] + 1"
+    plain = program(parse(text)).module
+    task = worker._build(lambda *_: lambda *given: plain(*given), "any", parse(text), {})  # type: ignore[arg-type]
+    worker._first_call(task)
+    worker.checker.cases(task, thorough=False)
+    worker.tasks = [task]
+    for samples, room in ((7, 1), (6, 0), (1, 0)):
+        worker.warm(Warm(0.1, 1e8, samples=samples))
+        assert task.samples.room == room
