@@ -190,17 +190,29 @@ def depthwise(b: Builder, node: torch.fx.Node, a: Arguments, index: Index) -> Va
     total: Value | None = None
     for tap, where, inside in taps(b, window, index[2:]):
         value = b.cast(_read(b, source, (*index[:2], *where), inside), inner)
-        if inside is not None:
-            value = b.expression("tl.where({0}, {1}, {2})", inner, inside, value, b.number(0, inner), name="tap")
         factor = b.cast(b.value(weight, (index[1], ZERO, *(Linear(t) for t in tap))), inner)
-        if total is None:
-            total = b.expression("{0} * {1}", inner, value, factor)
-        else:
-            total = b.named(b.expression("{0} + {1} * {2}", inner, total, value, factor), "total")
+        total = _added(b, inside, total, value, factor, inner)
     assert total is not None and rank == len(window.kernel)
     if a.get("bias") is not None:
         total = b.expression("{0} + {1}", inner, total, b.cast(b.value(a["bias"], (index[1],)), inner))
     return total
+
+
+def _added(b: Builder, inside: Value | None, total: Value | None, value: Value, factor: Value, dtype: str) -> Value:
+    """The sum with one tap more. inside: whether the tap is in the image, None where it always is.
+
+    A tap in the border is left out, as eager's kernels do: as zero times an infinite weight it would be NaN. The choice
+    is between sums, not between products, so that multiplying and adding stay one instruction.
+    """
+    if total is None:
+        product = b.expression("{0} * {1}", dtype, value, factor)
+        if inside is None:
+            return product
+        return b.expression("tl.where({0}, {1}, {2})", dtype, inside, product, b.number(0, dtype), name="total")
+    added = b.expression("{0} + {1} * {2}", dtype, total, value, factor)
+    if inside is not None:
+        added = b.expression("tl.where({0}, {1}, {2})", dtype, inside, added, total)
+    return b.named(added, "total")
 
 
 def is_depthwise(node: torch.fx.Node, a: Arguments) -> bool:

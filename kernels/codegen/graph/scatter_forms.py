@@ -159,15 +159,20 @@ def _histc(self: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) 
 
 
 def bincount(x: torch.Tensor, weights: torch.Tensor | None, minlength: int) -> Any:
-    """How often each value below minlength occurs, or the sums of their weights."""
-    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
+    """How often each value below minlength occurs, or the sums of their weights.
+
+    Weights are added in f64 also where the sums are f32: in few bins most of the rounding would be that of adding many
+    to one sum, one after the other, where eager adds partial sums.
+    """
+    dtype = torch.int64 if weights is None else torch.float64
     nothing = aten.full.default([minlength], 0, dtype=dtype, device=x.device)
     if weights is None:
         added = aten.full.default([x.numel()], 1, dtype=dtype, device=x.device)
     else:
         added = weights if weights.dtype == dtype else aten._to_copy.default(weights, dtype=dtype)
     place = x if x.dtype == torch.int64 else aten._to_copy.default(x, dtype=torch.int64)
-    return aten.scatter_add.default(nothing, 0, place, added)
+    total = aten.scatter_add.default(nothing, 0, place, added)
+    return _widened(total, weights) if weights is not None and weights.dtype == torch.float32 else total
 
 
 FORMS: Mapping[Any, Callable[..., Any]] = {

@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 
+from kernels.agreement import FLOOR
 from kernels.codegen.generated import Kernel, generate, trained
 from kernels.measure.candidate.reference import reference
 from profiler.region.graph.lowering import lower
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
-from tests.kernels.interpreted.checking import assert_as_exact_as_eager, generated, inputs_of
+from tests.kernels.interpreted.checking import assert_as_exact_as_eager, distance, generated, inputs_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:index_reduce:UserWarning")
 
@@ -120,6 +121,18 @@ def test_scatters(name: str, dtype: str) -> None:
     text = SCATTERS[name].format(d=dtype)
     assert not generate(lower(parse(text))).kept
     assert_as_exact_as_eager(text, generated, seed=1)
+
+
+@pytest.mark.parametrize("tail", ["return y\n", "return y / 20000\n"])
+def test_many_weights_in_two_bins_are_added_as_exactly_as_partial_sums_are(tail: str) -> None:
+    region = parse(f"i: i64[20000].below(2)\nw: f32[20000]\ny = torch.bincount(i, w, 2)\n{tail}")
+    generator = torch.Generator().manual_seed(0)
+    i = torch.randint(0, 2, (20000,), generator=generator)
+    w = torch.rand(20000, generator=generator)  # of like sign: each addition rounds to the sum's size
+    exact = torch.stack([w[i == bin].double().sum() for bin in range(2)]) / (20000 if "/" in tail else 1)
+    (got,) = generate(lower(region)).module(i, w)
+    assert got.dtype == torch.float32
+    assert distance(got, exact) < FLOOR[torch.float32]
 
 
 @pytest.mark.parametrize("name", INTEGERS)

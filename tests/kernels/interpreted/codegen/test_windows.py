@@ -117,6 +117,33 @@ def test_depthwise_convolutions_of_images(stride: int, dilation: int, layout: st
     compare(f"{declared}y = F.conv2d(x, w, b, {given})\nreturn F.relu6(y) + 1\n")
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_an_infinite_weight_is_left_out_where_its_tap_is_in_the_border(rank: int, dtype: str) -> None:
+    shape = (2, 4, *(5, 6, 7)[:rank])
+    text = (
+        f"x: {dtype}[{', '.join(map(str, shape))}]\nw: {dtype}[4, 1{', 3' * rank}]\n"
+        f"return F.conv{rank}d(x, w, padding=1, groups=4)\n"
+    )
+    result = generate(lower(parse(text)))
+    assert result.kept == ()
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(shape, generator=generator).to(program(parse(text)).inputs[0].dtype)
+    w = torch.randn(4, 1, *[3] * rank, generator=generator).to(x.dtype)
+    for channel, (tap, value) in enumerate(((0, math.inf), (-1, -math.inf), (0, math.nan))):
+        w[channel].view(-1)[tap] = value
+    wanted = torch.zeros(shape, dtype=torch.float64)
+    for tap in itertools.product(range(3), repeat=rank):
+        spots = [(slice(max(0, 1 - t), n + min(0, 1 - t)), t - 1) for t, n in zip(tap, shape[2:], strict=True)]
+        of_image = x.double()[(..., *(slice(s.start + by, s.stop + by) for s, by in spots))]
+        of_weight = w.double()[(slice(None), 0, *tap)].view(-1, *[1] * rank)
+        wanted[(..., *(s for s, _ in spots))] += of_image * of_weight
+    assert 0 < int(torch.isfinite(wanted[:, :3]).sum()) < wanted[:, :3].numel()
+    tolerance = 1e-5 if dtype == "f32" else 1e-2
+    (got,) = result.module(x, w)
+    torch.testing.assert_close(got.double(), wanted, equal_nan=True, rtol=tolerance, atol=tolerance)
+
+
 def test_a_convolution_over_channels_stays_a_call() -> None:
     compare("x: f32[2, 4, 9, 10]\nw: f32[6, 4, 1, 1]\nreturn F.relu(F.conv2d(x, w))\n", ("convolution",))
     compare("x: f32[2, 4, 9, 10]\nw: f32[4, 2, 3, 3]\nreturn F.relu(F.conv2d(x, w, groups=2))\n", ("convolution",))
