@@ -31,6 +31,18 @@ STEP_SLOPE, FLIPS_ROOM = 2e-3, 3.0
 """Of outputs that have steps: a slope that always passes, and how many times as many may be on another step."""
 MOST_POOLED = 4.0
 """Eager's own errors say by how much the room is too small; past this many times they say that eager is wrong."""
+CHANCE = 6.0
+"""Standard errors of the difference that two samples of a random output may be apart."""
+SPARE, SPARE_TOGETHER = 0.005, 0.02
+"""Of a random output's standard deviation, to spare in it and in the mean: for rates that are stored in 8 bits, as in
+flash attention, whose results are scaled as if they were exact; and where whole slices are too few to see whether the
+elements of one depend on each other."""
+RATE_STEP = 1 / 256
+"""To spare in a share of zeros, for those rates."""
+SHARED, SHARED_CHANCE = 4.0, 4.0
+"""How many times eager's the variance of a random output's figures may be, and standard errors of it: no more than 16
+clusters that differ prove nothing."""
+FIGURES = ("mean", "standard deviation", "share of zeros")
 AFTER_TIMING = "after timing"  # the distribution of the timed calls' inputs, each process's own
 SPECIAL = "special"  # the distribution of inputs with NaN and infinities
 WORST = 1e6  # what an infinite ratio is reported as: JSON has no infinity
@@ -315,19 +327,60 @@ def _steps(output: OutputError, room: InRoom, own: OutputError, loosest: float) 
 
 
 def _same_distribution(output: OutputError, base_output: OutputError | None) -> str:
-    """Means within 6 standard errors, spreads and shares of zeros likewise, each with 2 % to spare for correlation.
+    """Mean, standard deviation and share of zeros within `CHANCE` standard errors, and a little to spare.
 
-    Against eager's sample where there is one: what underflows to zero in its type does not in float64.
+    Against eager's sample where there is one: what underflows to zero in its type does not in float64. The standard
+    errors are the largest by any clusters, of the candidate's sample or eager's; that the candidate's is not larger
+    since it uses random numbers again is looked at first.
     """
     mean, std, zeros, ref_mean, ref_std, ref_zeros = output.statistics
     if base_output is not None:
         ref_mean, ref_std, ref_zeros = base_output.statistics[:3]
-    count = max(1, output.elements)
+        if fault := _shares_draws(output, base_output):
+            return fault
     spread = max(std, ref_std)
-    if abs(mean - ref_mean) > 6 * spread * math.sqrt(2 / count) + 0.02 * spread + 1e-12:
+    errors = _standard_errors(output, base_output, spread)
+    spare = SPARE if _apart(output) else SPARE_TOGETHER
+    if abs(mean - ref_mean) > CHANCE * errors[0] + spare * spread + 1e-12:
         return f"mean {mean:.4g}, expected {ref_mean:.4g}"
-    if abs(std - ref_std) > (6 * math.sqrt(2 / count) + 0.02) * spread + 1e-12:
+    if abs(std - ref_std) > CHANCE * errors[1] + spare * spread + 1e-12:
         return f"standard deviation {std:.4g}, expected {ref_std:.4g}"
-    if abs(zeros - ref_zeros) > 6 * math.sqrt(2 * 0.25 / count) + 1e-3:
+    if abs(zeros - ref_zeros) > CHANCE * errors[2] + RATE_STEP:
         return f"share of zeros {zeros:.4f}, expected {ref_zeros:.4f}"
+    return ""
+
+
+def _standard_errors(output: OutputError, base_output: OutputError | None, spread: float) -> tuple[float, ...]:
+    """Of the differences in mean, standard deviation and share of zeros; of independent elements where there are too
+    few to see how they scatter."""
+    known = [s.variances for o in (output, base_output) if o is not None for s in o.spreads]
+    if known:
+        return tuple(math.sqrt(max(figure)) for figure in zip(*known, strict=True))
+    chance = math.sqrt(2 / max(1, output.elements))
+    return (spread * chance, spread * chance, 0.5 * chance)
+
+
+def _apart(output: OutputError) -> bool:
+    """Whether there are enough slices along the first axis to see how they scatter, each as a whole."""
+    return any(s.clusters[0] > 1 and all(n == 1 for n in s.clusters[1:]) for s in output.spreads)
+
+
+def _shares_draws(output: OutputError, base_output: OutputError) -> str:
+    """Some clusters scatter far more than any of eager's: what eager draws for each element is drawn once for many.
+
+    Of each figure those that scatter most are looked at: they hold what elements share, and are independent.
+    """
+    if not output.spreads or not base_output.spreads:
+        return ""
+    eagers = {s.clusters: s for s in base_output.spreads}
+    for number, name in enumerate(FIGURES):
+        own = max(output.spreads, key=lambda s: s.variances[number])
+        usual = eagers.get(own.clusters)
+        if usual is None or math.prod(own.clusters) == output.elements:
+            continue
+        most = max(s.variances[number] for s in base_output.spreads)
+        chance = SHARED_CHANCE * own.errors[number] + CHANCE * usual.errors[number]
+        if (variance := own.variances[number]) > SHARED * most + chance + 1e-24:
+            times = f"{variance / most:.3g} times eager's" if most else "eager's is none"
+            return f"its {name} varies too much, as if elements shared random numbers: variance {times}"
     return ""

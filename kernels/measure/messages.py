@@ -255,12 +255,26 @@ class InRoom(msgspec.Struct, frozen=True):
     held: int = 0
 
 
+class Spread(msgspec.Struct, frozen=True):
+    """How far two samples of a random output lie apart by chance, were clusters of it independent
+    (`candidate.clusters`).
+
+    clusters: how many there are along each of the output's axes. variances: of the differences of mean, standard
+    deviation and share of zeros; errors: the standard error of each of the variances.
+    """
+
+    clusters: tuple[int, ...]
+    variances: tuple[float, ...]
+    errors: tuple[float, ...]
+
+
 class OutputError(msgspec.Struct, frozen=True):
     """One output against its reference. kind: float, index, exact, random.
 
     error: ||out - ref|| / ||ref|| over elements finite in both (exact: share of differing elements);
     outlier: max |out - ref| / rms(ref); misfits: elements that are NaN or infinite in one and not in the other.
-    statistics: for random outputs (mean, standard deviation, share of zeros) of out, then of the reference.
+    statistics: for random outputs (mean, standard deviation, share of zeros) of out, then of the reference; spreads:
+    how far those of both lie apart by chance, for each way to take elements together.
     row: error of the worst row, along the last dimension, 0 where there are none; slope: <out - ref, ref> / <ref, ref>.
     differ: of 8-bit floats, the share of elements that are not the reference rounded once. in_room: None where
     nothing asked for it, or it could not be had.
@@ -277,6 +291,7 @@ class OutputError(msgspec.Struct, frozen=True):
     slope: float = 0.0
     differ: float = 0.0
     in_room: InRoom | None = None
+    spreads: list[Spread] = []
 
 
 class Case(msgspec.Struct, frozen=True):

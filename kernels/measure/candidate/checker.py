@@ -347,9 +347,12 @@ class Checker:
     def _more_samples(
         self, task: Task, draw: Draw, outputs: tuple[torch.Tensor, ...], expected: Reference
     ) -> tuple[tuple[torch.Tensor, ...], Reference]:
-        """Random outputs of few elements, drawn again until a distribution can be told from another."""
+        """Random outputs of few elements, drawn again until a distribution can be told from another.
+
+        Draws are along a new first axis: whatever elements of one share, it is of no other.
+        """
         ends = time.perf_counter() + MOST_SAMPLING_S
-        drawn = {n: ([outputs[n].flatten()], [expected.outputs[n].flatten()]) for n in task.random}
+        drawn = {n: ([outputs[n]], [expected.outputs[n]]) for n in task.random}
         fewest = min((outputs[n].numel() for n in task.random), default=0)
         for number in range(SAMPLES // max(1, fewest)):
             if time.perf_counter() > ends:
@@ -358,9 +361,9 @@ class Checker:
             made = owned(kept(task.call(*self.drawn(task, draw)), task), task)
             again = self.reference(task, self.drawn(task, draw)).expected
             for n, (own, right) in drawn.items():
-                own.append(made[n].flatten())
-                right.append(again.outputs[n].flatten())
-        joined = {n: (torch.cat(own), torch.cat(right)) for n, (own, right) in drawn.items()}
+                own.append(made[n])
+                right.append(again.outputs[n])
+        joined = {n: (torch.stack(own), torch.stack(right)) for n, (own, right) in drawn.items()}
         return (
             tuple(joined[n][0] if n in joined else o for n, o in enumerate(outputs)),
             replace(

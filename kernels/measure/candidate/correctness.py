@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from kernels.agreement import pointed
+from kernels.measure.candidate.clusters import spreads
 from kernels.measure.candidate.in_room import floats_in_room, selected_in_room, steps_in_room
 from kernels.measure.candidate.reference import Reference
 from kernels.measure.candidate.room import BYTES, Room, slope_of
@@ -122,7 +123,7 @@ def _random(out: torch.Tensor, ref: torch.Tensor) -> OutputError:
     statistics = (*_statistics(out), *_statistics(ref))
     name = DTYPE_NAMES[out.dtype]
     misfits = int((~out.isfinite()).sum()) if ref.isfinite().all() else 0
-    return OutputError("random", name, out.numel(), 0.0, 0.0, misfits, statistics)
+    return OutputError("random", name, out.numel(), 0.0, 0.0, misfits, statistics, spreads=spreads(out, ref))
 
 
 def _statistics(values: torch.Tensor) -> tuple[float, float, float]:
