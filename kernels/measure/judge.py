@@ -340,7 +340,7 @@ def _same_distribution(output: OutputError, base_output: OutputError | None) -> 
             return fault
     spread = max(std, ref_std)
     errors = _standard_errors(output, base_output, spread)
-    spare = SPARE if _apart(output) else SPARE_TOGETHER
+    spare = SPARE if _sees_whole_slices(output) else SPARE_TOGETHER
     if abs(mean - ref_mean) > CHANCE * errors[0] + spare * spread + 1e-12:
         return f"mean {mean:.4g}, expected {ref_mean:.4g}"
     if abs(std - ref_std) > CHANCE * errors[1] + spare * spread + 1e-12:
@@ -360,7 +360,7 @@ def _standard_errors(output: OutputError, base_output: OutputError | None, sprea
     return (spread * chance, spread * chance, 0.5 * chance)
 
 
-def _apart(output: OutputError) -> bool:
+def _sees_whole_slices(output: OutputError) -> bool:
     """Whether there are enough slices along the first axis to see how they scatter, each as a whole."""
     return any(s.clusters[0] > 1 and all(n == 1 for n in s.clusters[1:]) for s in output.spreads)
 
