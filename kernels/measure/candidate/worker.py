@@ -185,7 +185,8 @@ class Worker:
         seconds = time.perf_counter() - started
         random = random_outputs(built.module)
         if region.requires_grad and random:
-            random |= frozenset(range(len(built.outputs), len(built.outputs) + len(region.inputs)))
+            trained = sum(i.requires_grad for i in region.inputs)
+            random |= frozenset(range(len(built.outputs), len(built.outputs) + trained))
         scales = tensors.weight_scales(built.module)
         region = with_distinct(region, built.module)
         return Task(

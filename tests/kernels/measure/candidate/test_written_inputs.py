@@ -291,3 +291,14 @@ def test_copies_of_what_is_written_stay_within_the_memory_of_outputs() -> None:
     for samples, room in ((7, 1), (6, 0), (1, 0)):
         worker.warm(Warm(0.1, 1e8, samples=samples))
         assert task.samples.room == room
+
+
+def test_dropout_behind_statistics_that_are_not_trained_is_judged() -> None:
+    text = """x: f32[16, 8, 6, 6].requires_grad
+w: f32[8].requires_grad
+m: f32[8]
+v: f32[8]
+y = F.dropout(F.batch_norm(x, m, v, w, training=True), 0.1)
+return y"""
+    record = judged(lambda *given: program(parse(text)).module(*given), text)
+    assert record.status == "correct", record.message
