@@ -13,6 +13,7 @@ from kernels.libraries.conditions import (
     constant,
     dtype_of,
     liger_row,
+    multiple,
     rank,
 )
 from kernels.libraries.model import Condition, Entry, Facts, Operation
@@ -198,7 +199,8 @@ ENTRIES: tuple[Entry, ...] = (
         )), source="torch 2.13, torch/_inductor/codegen/triton.py; Inductor's kernels, counted without a GPU",
     ),
     Entry(
-        "library:quack.softmax", "quack", SOFTMAX, "quack.softmax({x})", (LAST_DIM,), (31,), (9, 0), NO_DOUBLE,
+        "library:quack.softmax", "quack", SOFTMAX, "quack.softmax({x})",
+        (LAST_DIM, multiple("rows in multiples of 8", 8, ("x", -1))), (31,), (9, 0), NO_DOUBLE,
         adapter="quack_softmax", gives_up="CuTeDSL compiles at the first call",
         source="quack-kernels 0.6.5; 262 µs for 4096x65536 on an H200",
     ),
