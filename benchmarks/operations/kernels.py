@@ -221,6 +221,7 @@ def main() -> int:
     """Measure what is asked for, print it, keep it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="operations (default: all)")
+    parser.add_argument("--case", default="", help="only rows with this in their case, such as 'f32 m=4096'")
     parser.add_argument("--with", dest="wanted", default="eager,compile,max-autotune,peers", help="compared with ours")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--prepare", type=int, default=0, help="processes a GPU that compile everything first")
@@ -248,7 +249,7 @@ def main() -> int:
         shown = {n: float(f"{v:.5g}") for n, v in demonstrations().items()}
         print(shown)
         torch.cuda.empty_cache()
-    items = [(name, number) for name in names for number in range(len(operation(name).cases))]
+    items = [(name, i) for name in names for i, c in enumerate(operation(name).cases) if arguments.case in str(c)]
     task = {"wanted": arguments.wanted.split(","), "rounds": arguments.rounds}
     compiled: dict[tuple[str, str], dict[str, Any]] = {}
     if arguments.prepare:

@@ -124,7 +124,7 @@ def unlaunched(target: str) -> Iterator[list[Launch]]:
 
     changes: tuple[tuple[Any, str, Any], ...] = (
         (JITFunction, "run", run), (Autotuner, "run", tuned), (tuning.Tuner, "_remembered", first),
-        (gemm, "_has_tma", lambda device: tma),
+        (gemm, "has_tma", lambda device: tma),
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         for owner, name, instead in changes:

@@ -21,8 +21,9 @@ from kernels.spec import Build
 from kernels.tuning import Variant
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-PRECISIONS = ("ieee", "tf32", "tf32x3")
-"""How products of f32 are taken: exactly; of 10-bit mantissas; of three products of those. Others are exact."""
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x6")
+"""How products of f32 are taken: exactly; of 10-bit mantissas; of three products of those; of six products of bf16,
+which three make up a number of f32. Others are exact."""
 
 
 @triton.jit
@@ -93,7 +94,8 @@ def columns(x, BM: tl.constexpr, BN: tl.constexpr, PIECES: tl.constexpr):
 
 
 @cache
-def _has_tma(device: torch.device) -> bool:
+def has_tma(device: torch.device) -> bool:
+    """Whether this device copies by TMA; the interpreter does as if."""
     if knobs.runtime.interpret:
         return True
     return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
@@ -112,7 +114,7 @@ def tma_takes(*matrices: torch.Tensor, itemsize: int = 2) -> bool:
         and min(x.stride()) == 1
         and x.stride(0 if x.stride(1) == 1 else 1) * itemsize % 16 == 0
         and x.data_ptr() % 16 == 0
-        and _has_tma(x.device)
+        and has_tma(x.device)
         for x in matrices
     )
 

@@ -6,7 +6,9 @@ something to a product, and shows what tiles and their order are worth.
 
 Variants: tiles of every useful size; pointers or TMA; one program a tile, or as many programs as multiprocessors
 that walk over all tiles and load the next while they store the last (FLATTEN). GROUP_M: see `gemm.tile_at`.
-Large products of f32, exactly: by FMA with every register placed by hand (`fma.py`), or by tl.dot.
+Large products of f32, exactly: by FMA with every register placed by hand (`fma.py`), or by tl.dot; on tensor cores with
+f32's accuracy ("bf16x6"): of parts that are made once (`bf16_parts.py`), whose largest tile keeps what is added in f32
+every 256 steps in spilled registers.
 Few rows and few tiles: K is split over programs (SPLIT_K), whose f32 parts the last of them to end adds
 (JOIN), or a second kernel.
 """
@@ -19,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.ops.matmul import fma
+from kernels.ops.matmul import bf16_parts, fma
 from kernels.ops.matmul.gemm import (
     build_of,
     checked,
@@ -38,8 +40,8 @@ from kernels.tuning import Tuner, Variant, multiprocessors
 tuner = Tuner("matmul")
 
 
-def reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What is computed, in plain PyTorch."""
+def reference(a: torch.Tensor, b: torch.Tensor, precision: str = "ieee") -> torch.Tensor:
+    """What is computed, in plain PyTorch, to the accuracy of the operands' dtype."""
     return a @ b
 
 
@@ -136,8 +138,9 @@ def space(a: torch.Tensor, b: torch.Tensor, tma: bool, precision: str = "ieee") 
         return _tile(bm, bn, bk, warps, stages, precision=precision, even_k=k % bk == 0, itemsize=size, **more)
 
     if size == 4:
+        parts = bf16_parts.tiles(a, b) if precision == "bf16x6" else []
         dots = [tile(64, 64, 32, 4, 3), tile(128, 64, 32, 4, 3), tile(128, 128, 16, 8, 3), tile(32, 32, 32, 4, 4)]
-        return [*dots, *(fma.tiles(a, b) if precision == "ieee" else ())]
+        return [*parts, *dots, *(fma.tiles(a, b) if precision == "ieee" else ())]
     if m <= 64:
         bm = 16 if m <= 16 else 32 if m <= 32 else 64
         variants = [tile(bm, 64, 128, 4, 3), tile(bm, 64, 64, 4, 5), tile(bm, 32, 128, 4, 4), tile(bm, 128, 64, 4, 4)]
@@ -193,6 +196,9 @@ def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
     if variant.kernel is fma.fma_product:
         fma.launch(variant, a, b, c)
         return
+    if variant.kernel is bf16_parts.parts_product:
+        bf16_parts.launch(variant, a, b, c)
+        return
     bm, bn = variant["BM"], variant["BN"]
     tiles = triton.cdiv(m, bm) * triton.cdiv(n, bn)
     strides = (*a.stride(), *b.stride())
@@ -217,8 +223,9 @@ def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
 def matmul(a: torch.Tensor, b: torch.Tensor, precision: str = "ieee") -> torch.Tensor:
     """A [M, K] @ B [K, N], both f32, f16 or bf16, in any strides; accumulated in f32, the result contiguous.
 
-    precision: of products of f32, "ieee", "tf32" or "tf32x3". Raises TypeError for other dtypes, ValueError for
-    shapes that do not fit or another precision.
+    precision: of products of f32, one of `gemm.PRECISIONS`; "bf16x6" is as accurate as "ieee" and takes 12 bytes of
+    workspace for an element of A and B. Raises TypeError for other dtypes, ValueError for shapes that do not fit or
+    another precision.
     """
     m, n, k = checked(a, b, precision, "matmul")
     c = torch.empty((m, n), dtype=a.dtype, device=a.device)
@@ -234,13 +241,13 @@ def matmul(a: torch.Tensor, b: torch.Tensor, precision: str = "ieee") -> torch.T
     return c
 
 
-def inputs(c: Case, make: Maker) -> tuple[torch.Tensor, torch.Tensor]:
+def inputs(c: Case, make: Maker) -> tuple[Any, ...]:
     """Arguments to try it on: results of size 1. transposed: of which matrices the columns are contiguous."""
     m, n, k, across = c["m"], c["n"], c["k"], c.get("transposed", "")
     scale = max(k, 1) ** -0.5
     a = make.normal((k, m), c.torch_dtype).T if "a" in across else make.normal((m, k), c.torch_dtype)
     b = make.normal((n, k), c.torch_dtype, scale).T if "b" in across else make.normal((k, n), c.torch_dtype, scale)
-    return a, b
+    return (a, b, c["precision"]) if c.get("precision") else (a, b)
 
 
 def cost(c: Case) -> Cost:
@@ -265,17 +272,14 @@ SHAPES = ((8192, 4096, 16384), (4096, 4096, 4096), (64, 4096, 14336))
 OPERATIONS = (
     Operation(
         name="matmul", run=matmul, reference=reference, inputs=inputs, cost=cost,
-        loses={
-            "f32 m=4096 k=4096 n=4096":
-                "FlagGems takes 2.12 ms, this 2.73: it multiplies on tensor cores, each f32 as a sum of TF32 numbers "
-                "(tf32x3), which this does where asked for that precision. Exact, cuBLAS takes 2.68 ms.",
-        },
         beyond=case("bf16", m=65_600, k=64, n=32768),
         checks=(
             # Tiles enough for those of `fma.py`, which the interpreter does not have.
             case("f32", m=1301, k=37, n=2064), case("f32", m=1296, k=21, n=2064, transposed="a"),
             *(case(d, m=m, k=k, n=n) for d in ("f32", "f16")
               for m, k, n in ((1, 1, 1), (0, 3, 4), (3, 0, 4), (3, 4, 0), (33, 35, 70), (64, 64, 64))),
+            *(case("f32", m=m, k=k, n=n, transposed=t, precision="bf16x6")
+              for m, k, n, t in ((70, 100, 67, ""), (40, 48, 72, "a"), (33, 70, 40, "b"), (600, 520, 484, "ab"))),
             case("f16", m=1, k=300, n=40), case("f16", m=16, k=4096, n=192),
             case("f16", m=5, k=64, n=3, transposed="b"),
             case("f16", m=40, k=48, n=72, transposed="a"), case("f32", m=40, k=33, n=65, transposed="ab"),
@@ -286,12 +290,13 @@ OPERATIONS = (
             *(case("bf16", "mm", m=m, k=k, n=n) for m, k, n in SHAPES),
             case("bf16", region="square_gemm_8k", m=8192, k=8192, n=8192),
             case("f32", region="fp32_matmul_no_tf32", m=4096, k=4096, n=4096),
+            case("f32", region="fp32_matmul_no_tf32", m=4096, k=4096, n=4096, precision="bf16x6"),
             case("bf16", m=16, k=16384, n=1024), case("f16", m=8192, k=4096, n=16384, transposed="b"),
         ),
         builds=(
             *(_build(v) for v in (space(A, B, True)[2], space(A, B, True)[5], space(A, B, False)[3])),
             *(_build_split(v) for v in (_split(16, 64, 128, 16, "ieee", True), _split(16, 128, 64, 16, "ieee", True))),
-            *fma.builds(),
+            *fma.builds(), *bf16_parts.builds(),
         ),
         forms=("plain", "strided", "misaligned", "special"), wrong_interpreted=("bf16",),
     ),
