@@ -4,8 +4,9 @@ benchmarks/validation/launched.py --seconds 480 --out FOLDER`.
 Several validations compile side by side and take turns at the card, the most telling ones first; among them the
 attention that a trace of a soft-capped block was found to have. The region that takes a large part of the card is
 measured by itself, then the generator's lost programs (`tools.fuzz.new_operations`) are run again. Everything is
-written when it is there: validations.json, records/, block/, programs.json. `--only NAME ...` takes these alone, and
-what validations.json has already is kept. Prints a table.
+written when it is there: validations.json, records/, block/, programs.json. `--only NAME ...` takes these alone,
+`--more advised` the corpus's programs that are advised a kernel which has not run yet, `--more trained` regions with
+gradients; what validations.json has already is kept. Prints a table.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.validation.launched_regions import REGIONS, Launched, large  # noqa: E402
+from benchmarks.validation.launched_regions import REGIONS, TRAINED, Launched, advised, large  # noqa: E402
 from benchmarks.validation.validate import Worker, hold_card, share_cores, share_gpu  # noqa: E402
 from benchmarks.validation.validate_table import summary  # noqa: E402
 from tools.gpu.visible import visible_gpus  # noqa: E402 (run as a file)
@@ -42,6 +43,7 @@ LEAST_S = 45.0
 BUDGET_S = 170.0
 BLOCK, LARGE, PROGRAMS = "attention-of-a-trace", "large", "programs"
 NAMES = (*REGIONS, BLOCK, LARGE, PROGRAMS)
+MORE: Mapping[str, Callable[[], Mapping[str, Launched]]] = {"advised": advised, "trained": lambda: TRAINED}
 LOST = (
     "quantised:19", "scan:30", "scatter:14", "scatter:3", "arg:25", "arg:20", "quantised:14", "pool:27", "scatter:5",
     "scatter:2", "scatter:18",
@@ -184,6 +186,7 @@ def main(arguments: Sequence[str]) -> int:
     reader.add_argument("--seconds", type=float, default=480.0, help="for all of it")
     reader.add_argument("--budget", type=float, default=BUDGET_S, help="seconds that one validation may take")
     reader.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME", help=", ".join(NAMES))
+    reader.add_argument("--more", choices=list(MORE), help="instead: programs advised a kernel of ours, or trained")
     reader.add_argument("--every", action="store_true", help="all candidates of every region")
     reader.add_argument(
         "--side-by-side", type=int, default=2, help="validations that compile and check beside each other"
@@ -201,6 +204,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = {
         n: Launched(r.part, r.text, () if asked.every else r.without) for n, r in REGIONS.items() if n in asked.only
     }
+    if asked.more:
+        chosen, asked.only = dict(MORE[asked.more]()), []
     later = {LARGE: LARGE_S, PROGRAMS: PROGRAMS_S}
     reserved = sum(seconds for name, seconds in later.items() if name in asked.only)
     with tempfile.TemporaryDirectory(prefix="tritonworthy-caches-") as caches:

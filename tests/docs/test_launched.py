@@ -22,7 +22,7 @@ def region(name: str) -> dict[str, Any]:
     return dict(load("launched")["regions"][name])
 
 
-@pytest.mark.parametrize("name", ["soft-cap", "window", "alibi", "documents", "of-a-trace"])
+@pytest.mark.parametrize("name", ["soft-cap", "window", "alibi", "documents", "of-a-trace", "gemma-grouped"])
 def test_attention_with_its_own_scores_is_fastest_by_the_call_that_is_advised(name: str) -> None:
     times = timed(region(f"attention-{name}"))
     assert times[FLEX] <= 1.3 * min(times.values())
@@ -45,7 +45,7 @@ def test_the_loss_is_fastest_by_ours_in_each_spelling(name: str) -> None:
     assert times["triton:cross_entropy"] <= 1350
     refused = found["candidates"]["library:liger_kernel.cross_entropy_narrow"]
     assert refused["status"] == "mismatch"  # its loss is rounded to bf16, where the text's is f32
-    assert "library:quack.cross_entropy" in found["candidates"]  # named; it was not installed where this ran
+    assert {"library:quack.cross_entropy", "library:liger_kernel.cross_entropy"} <= set(times)
 
 
 NOT_INSTALLED = {"flag_gems": "rms_norm", "quack": "rmsnorm", "flashinfer": "rmsnorm"}
@@ -79,14 +79,11 @@ def test_generated_reductions_are_right_and_more_became_faster_than_slower_by_th
 
 
 def test_what_was_not_timed_is_on_the_page() -> None:
-    """Attention of groups; candidates left out for time."""
+    """Candidates left out for time, or whose kernels were not built in time."""
     record = load("launched")
-    untimed = {name for name, r in record["regions"].items() if not timed(r)}
-    assert untimed == {"attention-gemma-grouped"}
+    assert {name for name, r in record["regions"].items() if not timed(r)} == set()
     page = "\n".join(lines(record))
-    assert "4 of 5 of attention" in page
-    for name in untimed:
-        assert f"{name.replace('-', ' ')} (" in page
+    assert "timeout: `triton:banded_attention`" in page
     (loss,) = [line for line in page.splitlines() if line.startswith("- loss nll")]
     for left_out in REGIONS["loss-nll"].without:
         assert f"`{left_out}`" in loss.partition("left out for time")[2]

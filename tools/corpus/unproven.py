@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import re
+import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from app.accuracy.corpus.programs import DEVELOPMENT, FIT, Program, load_program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, RECORD = ROOT / "docs" / "unproven.md", ROOT / "tests" / "records" / "unproven.json"
-BEFORE = RECORD.with_name("unproven-before.json")
+BEFORE, ADVISED = RECORD.with_name("unproven-before.json"), RECORD.with_name("advised-h200.json")
 DEVICE = "NVIDIA H200"
 PROVEN, UNPROVEN = "can be launched", "unproven"
 
@@ -76,6 +77,65 @@ def row_of(program: Program) -> Row:
     )  # fmt: skip
 
 
+class Run(msgspec.Struct, frozen=True):
+    """What became of an advised kernel on a GPU. status: "ok", or why it has no time. times_us: of all that ran."""
+
+    status: str
+    message: str
+    times_us: dict[str, float]
+
+
+def runs_of(rows: Sequence[Row], file: Path = ADVISED) -> dict[str, Run]:
+    """By program, the validation of the kernel that is advised: of the corpus's measurements, and of those that
+    `launched.py --more advised` made since for programs that had none."""
+    from app.accuracy.corpus.measured import load_measured
+
+    named = {r.program: r.advised for r in rows if r.launched and r.advised.startswith("triton:")}
+    runs: dict[str, Run] = {}
+    for record in load_measured(FIT, DEVELOPMENT):
+        name = str(record["name"])
+        if record["device"] == DEVICE and name in named:
+            candidates = {c["name"]: c for c in record["candidates"]}
+            times = {n: c["time_us"]["median"] for n, c in candidates.items() if c["time_us"]}
+            own = candidates.get(named[name])
+            if own is not None:
+                runs[name] = Run(own["status"], own["message"], times)
+    for name, program in msgspec.json.decode(file.read_bytes())["programs"].items():
+        if name in named and (name not in runs or runs[name].status != "ok"):
+            candidates = program.get("candidates", {})
+            times = {n: c["time_us"]["median"] for n, c in candidates.items() if c.get("time_us")}
+            own = candidates.get(named[name], {"status": "not run", "message": program.get("failed", "")})
+            runs[name] = Run("ok" if "time_us" in own else own["status"], own.get("message", ""), times)
+    return runs
+
+
+def launched_section(rows: Sequence[Row], runs: Mapping[str, Run]) -> list[str]:
+    """Lines of the section on what became of the advised kernels on a GPU."""
+    named = [r for r in rows if r.launched and r.advised.startswith("triton:")]
+    ran = [r for r in named if r.program in runs and runs[r.program].status == "ok"]
+    others = [r for r in named if r not in ran]
+    ratios = []
+    for r in ran:
+        times = runs[r.program].times_us
+        ratios.append(times[r.advised] / min(t for n, t in times.items() if n != r.advised))
+    lines = [
+        f"## Launched on an {DEVICE.removeprefix('NVIDIA ')}",
+        "",
+        f"Of the {len(named)} that can be launched, {len(ran)} ran and were right (the corpus's measurements, and "
+        "`python benchmarks/validation/launched.py --more advised`, tests/records/advised-h200.json). Their device "
+        f"time over the fastest other candidate's there: median {statistics.median(ratios):.2f}, "
+        f"{sum(q <= 1.0 for q in ratios)} at most 1, {sum(q > 1.1 for q in ratios)} above 1.1.",
+    ]
+    if others:
+        lines += ["", "| did not | kernel | why |", "| --- | --- | --- |"]
+        for r in others:
+            run = runs.get(r.program, Run("not run", "", {}))
+            lines.append(
+                f"| {r.program} | `{r.advised}` | {_cell(': '.join(t for t in (run.status, run.message) if t))} |"
+            )
+    return [*lines, ""]
+
+
 def rows_of(programs: Sequence[Program], processes: int) -> list[Row]:
     """In the programs' order."""
     if processes < 2:
@@ -107,7 +167,7 @@ def gained(rows: Sequence[Row], before: Before) -> list[str]:
     return lines
 
 
-def page(rows: Sequence[Row], before: Before) -> str:
+def page(rows: Sequence[Row], before: Before, runs: Mapping[str, Run]) -> str:
     """The whole document."""
     triton = [r for r in rows if r.advised.startswith("triton:")]
     proven, unproven = [r for r in triton if r.launched], [r for r in triton if not r.launched]
@@ -117,7 +177,7 @@ def page(rows: Sequence[Row], before: Before) -> str:
         "",
         "Which kernels the advice names for the [corpus](corpus.md), and whether each can be launched. Made by "
         "`python -m tools.corpus.unproven --write`, without a GPU: the fit and development thirds, predicted for an "
-        "H200 by our fusion rules, with torch and triton installed. Nothing here was measured.",
+        "H200 by our fusion rules, with torch and triton installed.",
         "",
         f"- {len(rows)} programs, of which {len(triton)} are advised Triton.",
         f"- Of these {len(proven)} have a kernel that can be launched: {_counts(r.advised for r in proven) or 'none'}.",
@@ -127,6 +187,7 @@ def page(rows: Sequence[Row], before: Before) -> str:
         "An unproven kernel is advised only where even the slow end of its prediction is faster than what can be "
         "launched.",
         "",
+        *launched_section(rows, runs),
         "## By family",
         "",
         "| family | mode | programs | advised Triton | can be launched | unproven |",
@@ -191,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=1)
     chosen = parser.parse_args(arguments)
     rows = rows_of(load_programs(FIT, DEVELOPMENT), chosen.processes)
-    text = page(rows, read_before())
+    text = page(rows, read_before(), runs_of(rows))
     if chosen.write:
         RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
         PAGE.write_text(text, encoding="utf-8")

@@ -30,6 +30,9 @@ def bounds(record: Json) -> Iterator[str]:
         f"`bounds_chains.py`: {drawn(record):,} drawn programs, each in two right ways, {len(chains['refusals'])} of "
         f"{chains['computations']:,} computations refused.\n"
     )
+    judged_wrongly = [r for r in right if r["verdict"] != "correct"] + [r for r in wrong if r["verdict"] == "correct"]
+    for r in judged_wrongly:
+        yield f"- Judged wrongly: {r['implementation']} on {r['region']}: {r['verdict']}: {r['message']}.\n"
     absent = [r for r in record["rows"] if r["verdict"] == "not here"]
     for told, which in (("Not installed", True), ("Not for such a region, or not on this GPU", False)):
         names = [f"{r['implementation']} on {r['region']}" for r in absent if (MISSING in r["message"]) is which]

@@ -1,10 +1,10 @@
 """What `benchmarks/validation/launched.py` and `tools.fuzz.new_operations --family rows` wrote, as records of a device:
-`python -m tools.records.launched_record FOLDER ...` writes tests/records/launched-*.json, rows-*.json and
-new-operations-*.json.
+`python -m tools.records.launched_record FOLDER ...` writes tests/records/launched-*.json, advised-*.json, rows-*.json
+and new-operations-*.json.
 
-FOLDER: with validations.json, block/block.json, programs.json of one run, rows-new.json and rows-old.json of two
-states of the generator, or new-operations*.json of one, in shares. Of a region that several folders have, the
-validation with more timed candidates is kept.
+FOLDER: with validations.json, block/block.json, programs.json of one run, validations.json of `--more advised` as
+advised.json, rows-new.json and rows-old.json of two states of the generator, or new-operations*.json of one, in
+shares. Of a region that several folders have, or the record before, the validation with more timed candidates is kept.
 """
 
 from __future__ import annotations
@@ -51,13 +51,11 @@ def region_of(region: Json) -> Json:
     return kept
 
 
-def launched(folders: Sequence[Path]) -> Json:
-    """Of all folders with validations: the record. {} where there are none."""
-    record: Json = {}
-    for folder in folders:
-        body = read(folder / "validations.json")
-        if not body:
-            continue
+def launched(folders: Sequence[Path], before: Mapping[str, Any] | None = None) -> Json:
+    """Of all folders with validations: the record, with what it had before. {} where there are none."""
+    bodies = {folder: body for folder in folders if (body := read(folder / "validations.json"))}
+    record: Json = dict(before or {}) if bodies else {}
+    for folder, body in bodies.items():
         if record and record["device"] != body["device"]:
             raise SystemExit(f"{folder} is of another device than those before it: {body['device']}")
         record["device"] = body["device"]
@@ -76,6 +74,27 @@ def launched(folders: Sequence[Path]) -> Json:
         if programs:
             record["programs"] = [trimmed(p) for p in programs["programs"]]
             record["programs_run"] = run
+    return record
+
+
+def advised(folders: Sequence[Path]) -> Json:
+    """Of all folders with advised.json, validations of programs of the corpus by name. {} where there are none.
+
+    Of a program that several folders have, the one with more timed candidates is kept; one that ran before one that
+    did not.
+    """
+    record: Json = {}
+    for folder in folders:
+        body = read(folder / "advised.json")
+        if not body:
+            continue
+        record |= {key: body[key] for key in ("device", "date", "software")}
+        programs = record.setdefault("programs", {})
+        for name, region in body["regions"].items():
+            before = programs.get(name, {"failed": ""})
+            if (len(timed(region)), "failed" not in region) >= (len(timed(before)), "failed" not in before):
+                kept = region_of(region)
+                programs[name] = {key: kept[key] for key in ("candidates", "failed") if key in kept}
     return record
 
 
@@ -110,8 +129,10 @@ def read(path: Path) -> Json:
 
 def written(folders: Sequence[Path], date: str) -> Iterator[tuple[str, Json]]:
     """Names of records and what they hold. date: of the rows, whose files have none."""
-    if record := launched(folders):
+    if record := launched(folders, read(RECORDS / "launched-h200.json")):
         yield f"launched-{short_name(record['device'])}", record
+    if record := advised(folders):
+        yield f"advised-{short_name(record['device'])}", record
     for folder in folders:
         if compared := rows(folder):
             yield f"rows-{short_name(compared['device'])}", {"date": date, **compared}

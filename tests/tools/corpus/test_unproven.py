@@ -5,14 +5,28 @@ from __future__ import annotations
 import pytest
 
 from app.accuracy.corpus.programs import DEVELOPMENT, FIT, load_programs
-from tools.corpus.unproven import PAGE, Before, Row, gained, page, read_before, read_rows, reason_of, row_of
+from tools.corpus.unproven import (
+    PAGE,
+    Before,
+    Row,
+    Run,
+    gained,
+    launched_section,
+    page,
+    read_before,
+    read_rows,
+    reason_of,
+    row_of,
+    runs_of,
+)
 
 AGAIN = "python -m tools.corpus.unproven --write"
 FEW = 3
+RAN = Run("ok", "", {"triton:generated": 10.0, "compile": 8.0, "eager": 20.0})
 
 
 def test_the_page_is_its_records() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(read_rows(), read_before()), AGAIN
+    assert PAGE.read_text(encoding="utf-8") == page(read_rows(), read_before(), runs_of(read_rows())), AGAIN
 
 
 def test_the_record_has_every_program_that_may_be_looked_at_once() -> None:
@@ -46,7 +60,7 @@ def test_a_kernel_that_is_not_offered_counts_as_unproven() -> None:
         Row("b", "norm", "forward", "triton:custom", False, "aten.x is not in the generator's table"),
         Row("c", "norm", "training", "compile", False),
     ]
-    text = page(rows, Before("0123abc", "2026-11-25", {"a": (), "b": (), "c": ()}))
+    text = page(rows, Before("0123abc", "2026-11-25", {"a": (), "b": (), "c": ()}), {"a": RAN})
     assert "| norm | forward | 2 | 2 | 1 | 1 |" in text
     assert "| norm | training | 1 | 0 | 0 | 0 |" in text
     assert "| b | norm | forward | aten.x is not in the generator's table |" in text
@@ -66,3 +80,23 @@ def test_a_family_gains_what_had_no_kernel_and_loses_what_has_none_now() -> None
     assert "| scan | training | 1 | 0 | 0 | 0 | 0 |" in lines
     assert "| all |  | 4 | 2 | 2 | 1 | 1 |" in lines
     assert "`0123abc` (2026-11-25" in "".join(lines)
+
+
+def test_a_kernel_that_was_wrong_or_never_ran_is_told_and_not_counted() -> None:
+    rows = [Row(n, "norm", "forward", "triton:generated", True) for n in "abc"]
+    rows.append(Row("d", "norm", "forward", "triton:custom", False))
+    text = "\n".join(launched_section(rows, {"a": RAN, "b": Run("mismatch", "output 0", {"eager": 9.0})}))
+    assert "Of the 3 that can be launched, 1 ran and were right" in text
+    assert "median 1.25, 0 at most 1, 1 above 1.1" in text
+    assert "| b | `triton:generated` | mismatch: output 0 |" in text
+    assert "| c | `triton:generated` | not run |" in text
+    assert "| d |" not in text
+
+
+def test_most_advised_kernels_were_launched() -> None:
+    runs = runs_of(read_rows())
+    named = [r for r in read_rows() if r.launched and r.advised.startswith("triton:")]
+    assert set(runs) <= {r.program for r in named}
+    assert sum(run.status == "ok" for run in runs.values()) >= 0.85 * len(named)
+    assert all(runs[r.program].times_us[r.advised] > 0 for r in named if runs.get(r.program, RAN).status == "ok"
+               and r.program in runs)  # fmt: skip
