@@ -38,7 +38,7 @@ aten = torch.ops.aten
 PARTS = (
     aten.native_group_norm, aten.native_group_norm_backward, aten.native_layer_norm_backward,
     aten._fused_rms_norm_backward, aten.native_batch_norm, aten._native_batch_norm_legit,
-    aten.native_batch_norm_backward, aten.nll_loss_forward,
+    aten.native_batch_norm_backward, aten.cudnn_batch_norm, aten.cudnn_batch_norm_backward, aten.nll_loss_forward,
     aten.nll_loss_backward, aten.mse_loss, aten.mse_loss_backward, aten.smooth_l1_loss, aten.smooth_l1_loss_backward,
     aten.stack, aten.elu_backward, aten.leaky_relu_backward, aten.hardtanh_backward, aten.hardswish_backward,
     aten.hardsigmoid_backward, aten.softplus_backward, aten.log_sigmoid_backward, aten.select_backward,
