@@ -33,7 +33,10 @@ class BuildError(Exception):
     """A launcher's word that this Triton, or this GPU's, does not build a variant: the others are timed."""
 
 
-REFUSALS = (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError, BuildError)
+REFUSALS = (
+    triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError, BuildError, torch.OutOfMemoryError
+)  # fmt: skip
+"""Of one variant, which is left out: a workspace of its own may be more than there is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,10 +85,7 @@ PEERS: Mapping[str, Mapping[str, Builder]] = {
     "cumsum": {"flag_gems": of("flag_gems", "cumsum", lambda f, x: f(x, -1))},
     "matmul": {
         "quack": of("quack.gemm_interface", "gemm", lambda f, a, b, *_: f(a, b)),
-        "flag_gems": only(
-            lambda c: c.dtype != "f32" or bool(c.get("precision")), "not exact: tf32x3, beside bf16x6 in its row",
-            of("flag_gems", "mm", lambda f, a, b, *_: f(a, b)),
-        ),
+        "flag_gems": of("flag_gems", "mm", lambda f, a, b, *_: f(a, b)),
     },
     "matmul_epilogue": {
         "addmm_activation (cuBLASLt)": only(

@@ -291,32 +291,45 @@ def page(
     return "\n".join(lines) + "\n"
 
 
+OFFERED_CHUNK = "CHUNK=256,"
+"""Of the tiles that are offered; rows of others show what CHUNK is worth."""
+
+
 def f32_products(file: Path = F32) -> list[str]:
     """Lines on products of f32 on tensor cores: cuBLAS's exact one and ours by parts of bf16, in one process."""
     record = json.loads(file.read_text())
     lines = [
         "## Products of f32 on tensor cores",
         "",
-        f'`matmul(a, b, precision="bf16x6")`, kernels/ops/matmul/bf16_parts.py, beside cuBLAS in f32 without TF32, in '
-        f"one process ({record['device']}, {record['date']}, torch {record['software']['torch']}, triton "
-        f"{record['software']['triton']}; L2 cleared before each of 7 calls, medians). Errors in the 2-norm against "
-        "float64: of normal numbers, and of numbers of one sign, whose sums grow. Tensor cores round what they have "
-        "added towards zero: what is added up between two additions in f32 (CHUNK) sets the error. FlagGems, whose "
-        "product is of TF32 (tf32x3), took 2,116 µs for 4096 x 4096 x 4096 in another run, in which cuBLAS took 2,682.",
+        '`matmul(a, b, precision="bf16x6")`, kernels/ops/matmul/bf16_parts.py, and cuBLAS in f32 without TF32, in one '
+        f"process ({record['device']}, {record['date']}, torch {record['software']['torch']}, triton "
+        f"{record['software']['triton']}; `benchmarks/operations/f32_products.py`: L2 cleared before each of 7 calls, "
+        "medians, the making of parts included). Errors in the 2-norm against float64: of normal numbers, and of "
+        "numbers of one sign, whose sums grow. Tensor cores round what they have added towards zero: how much is "
+        "added up between two additions in f32 (CHUNK) sets the error. Offered are tiles of CHUNK 256, of which two "
+        "were measured so; of the others and of two more shapes the record has CHUNK 1024. FlagGems, whose product is "
+        "of TF32 (tf32x3), took 2,116 µs in another run, in which cuBLAS took 2,682; the two have not run in one "
+        "process yet.",
         "",
         "| M x K x N | how | µs | over cuBLAS | error | of one sign |",
         "|-|-|-|-|-|-|",
     ]
-    exact: dict[tuple[int, int, int], float] = {}
-    for row in record["rows"]:
-        sizes = (row["m"], row["k"], row["n"])
-        exact.setdefault(sizes, row["median_us"])
+    rows = [r for r in record["rows"] if r["m"] == r["k"] == r["n"]]
+    exact = next(r["median_us"] for r in rows if r["what"] == "cuBLAS")
+    offered = [r for r in rows if OFFERED_CHUNK in r["what"]]
+    alike = {_without_chunk(r["what"]) for r in offered}
+    shown = [r for r in rows if "CHUNK" not in r["what"] or _without_chunk(r["what"]) in alike]
+    for row in sorted(shown, key=lambda r: (r["what"] != "cuBLAS", r not in offered)):
         name = row["what"] if row["what"] == "cuBLAS" else f"`{row['what']}`"
         lines.append(
-            f"| {' x '.join(map(str, sizes))} | {name} | {row['median_us']:,.0f} | "
-            f"{row['median_us'] / exact[sizes]:.2f} | {row['error']:.1e} | {row['error_of_one_sign']:.1e} |"
+            f"| {row['m']} x {row['k']} x {row['n']} | {name} | {row['median_us']:,.0f} | "
+            f"{row['median_us'] / exact:.2f} | {row['error']:.1e} | {row['error_of_one_sign']:.1e} |"
         )
     return [*lines, ""]
+
+
+def _without_chunk(what: str) -> str:
+    return re.sub(r"CHUNK=\d+, ", "", what)
 
 
 def current() -> str:

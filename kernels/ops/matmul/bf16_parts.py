@@ -1,15 +1,16 @@
 """Product of f32 on tensor cores with f32's accuracy: every number as a sum of three of bf16, six products of those.
 
 A number of f32 has 24 bits of mantissa and one of bf16 has 8, with the same exponents: x = x0 + x1 + x2, each part what
-rounding to bf16 leaves of the one before. Of the nine products of parts the three smallest are left out, 2^-26 of
-|a b| together at most, less than f32's own rounding ("bf16x6" of Intel's oneMKL and of `tl.dot`). Parts are made once,
-12 bytes of workspace an element of A and B, so that a tile of the product reads bf16 through TMA, as a product of bf16
-over 6 K does; `tl.dot` with this precision makes them again in every tile that reads an operand.
+rounding to bf16 leaves of the one before. Of the nine products of parts the three smallest are left out, 2^-24 of
+|a b| together at most, as much as rounding a product to f32 may cost ("bf16x6" of Intel's oneMKL and of `tl.dot`).
+Parts are made once, 6 bytes of workspace an element of A and B, so that a tile of the product reads bf16 through TMA,
+as a product of bf16 over 6 K does; `tl.dot` with this precision makes them again in every tile that reads an operand.
 
 Tensor cores round what they have added towards zero at every 16 steps of K, which over K of thousands makes more of an
 error than FMA, whose rounding goes both ways. So CHUNK steps of K are summed, the small products first, and each sum
 is added in f32. Infinities times a part of the other sign are NaN: where a tile has NaN, the product of the largest
-parts tells what f32 has. Numbers below 2^-110 keep fewer bits, since their third part is below bf16's range.
+parts tells what f32 has (but of infinity by a number that rounds to no part, below 2^-134). Numbers below 2^-110 keep
+fewer bits, since their third part is below bf16's range.
 
 Traffic: f32 read once, parts written once and read six times by tile; 12 M N K operations of the matrix units.
 """
@@ -46,16 +47,18 @@ def bf16_parts(
 
     From one row to the next are row_step elements, from one matrix to the next part_step.
     """
-    row = (tl.program_id(0) * BR + tl.arange(0, BR)).to(tl.int64)[:, None]
-    column = (tl.program_id(1) * BC + tl.arange(0, BC)).to(tl.int64)[None, :]
+    across = tl.cdiv(pitch, BC)
+    row = (tl.program_id(0) // across * BR + tl.arange(0, BR)).to(tl.int64)[:, None]
+    column = (tl.program_id(0) % across * BC + tl.arange(0, BC)).to(tl.int64)[None, :]
     inside = (row < rows) & (column < columns)
     rest = tl.load(x + row * x_row + column * x_column, mask=inside, other=0.0)
     at = parts + row * row_step + column
+    far = tl.cast(part_step, tl.int64)  # twice that is more than 2^31 from 2^30 elements on
     finite = tl.abs(rest) < float("inf")
     for part in tl.static_range(3):
         # Rounding must not make an infinity of a number that is none.
         near = tl.where(finite, tl.minimum(tl.maximum(rest, -LARGEST_BF16), LARGEST_BF16), rest).to(tl.bfloat16)
-        tl.store(at + part * part_step, near.to(parts.dtype.element_ty), mask=(row < rows) & (column < pitch))
+        tl.store(at + part * far, near.to(parts.dtype.element_ty), mask=(row < rows) & (column < pitch))
         rest = tl.where(finite, rest - near.to(tl.float32), 0.0)
 
 
@@ -74,7 +77,7 @@ def parts_product(
     a, b, c, M, N, K, a_pitch, b_pitch, c_row, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     GROUP_M: tl.constexpr, CHUNK: tl.constexpr, A_K_ROWS: tl.constexpr, B_K_ROWS: tl.constexpr,
 ):  # fmt: skip
-    """A tile BM x BN of C [M, N] f32. a, b: descriptors of the parts, below one another, or beside where K_ROWS."""
+    """A tile BM x BN of C [M, N] f32. a, b: descriptors of the parts, one below another, or in one row where K_ROWS."""
     row, col = tile_at(tl.program_id(0), M, N, BM, BN, GROUP_M)
     total = tl.zeros((BM, BN), tl.float32)
     for begin in range(0, K, CHUNK):
@@ -143,7 +146,7 @@ def _parts(x: torch.Tensor, k_rows: bool, block: int, bk: int) -> tuple[TensorDe
     else:
         parts = torch.empty((PARTS * rows, pitch), dtype=dtype, device=x.device)
         step = rows * pitch
-    grid = (triton.cdiv(rows, 8), triton.cdiv(pitch, 512))
+    grid = (triton.cdiv(rows, 8) * triton.cdiv(pitch, 512),)  # one axis: the second ends at 65,535
     bf16_parts[grid](x, parts, rows, columns, *x.stride(), pitch, parts.stride(0), step, BR=8, BC=512, num_warps=4)
     shape = [rows, PARTS * pitch] if k_rows else [PARTS * rows, columns]
     return TensorDescriptor(parts, shape, [parts.stride(0), 1], [bk, block] if k_rows else [block, bk]), pitch

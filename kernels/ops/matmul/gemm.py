@@ -21,9 +21,8 @@ from kernels.spec import Build
 from kernels.tuning import Variant
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x6")
-"""How products of f32 are taken: exactly; of 10-bit mantissas; of three products of those; of six products of bf16,
-which three make up a number of f32. Others are exact."""
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+"""How products of f32 are taken: exactly; of 10-bit mantissas; of three products of those. Others are exact."""
 
 
 @triton.jit
@@ -131,7 +130,9 @@ def shared_bytes(bm: int, bn: int, bk: int, stages: int, itemsize: int, kept: in
     return stages * (bm + bn) * bk * itemsize + kept
 
 
-def checked(a: torch.Tensor, b: torch.Tensor, precision: str, what: str) -> tuple[int, int, int]:
+def checked(
+    a: torch.Tensor, b: torch.Tensor, precision: str, what: str, precisions: Sequence[str] = PRECISIONS
+) -> tuple[int, int, int]:
     """M, N, K of A @ B. Raises TypeError, ValueError for what `what` does not take."""
     if a.dtype != b.dtype or a.dtype not in DTYPES:
         raise TypeError(f"{what} takes two of f32, f16 or bf16 alike, not {a.dtype} and {b.dtype}")
@@ -139,8 +140,8 @@ def checked(a: torch.Tensor, b: torch.Tensor, precision: str, what: str) -> tupl
         raise ValueError(f"{what} takes [M, K] and [K, N], not {[*a.shape]} and {[*b.shape]}")
     if a.device != b.device:
         raise ValueError(f"{what} takes matrices of one device, not {a.device} and {b.device}")
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}")
+    if precision not in precisions:
+        raise ValueError(f"precision is one of {', '.join(precisions)}, not {precision!r}")
     return a.shape[0], b.shape[1], a.shape[1]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from app.accuracy.corpus.programs import DEVELOPMENT, FIT, load_programs
 from tools.corpus.unproven import (
+    MENDED,
     PAGE,
     Before,
     Row,
@@ -87,9 +88,11 @@ def test_a_kernel_that_was_wrong_or_never_ran_is_told_and_not_counted() -> None:
     rows.append(Row("d", "norm", "forward", "triton:custom", False))
     text = "\n".join(launched_section(rows, {"a": RAN, "b": Run("mismatch", "output 0", {"eager": 9.0})}))
     assert "Of the 3 that can be launched, 1 ran and were right" in text
-    assert "median 1.25, 0 at most 1, 1 above 1.1" in text
-    assert "| b | `triton:generated` | mismatch: output 0 |" in text
-    assert "| c | `triton:generated` | not run |" in text
+    assert "median 1.25, at most 1 in 0 of 1, above 1.1 in 1" in text
+    assert "1 were timed next to eager" in text, "none of them next to max-autotune"
+    assert "| a | `triton:generated` | 10.0 | `compile` | 8.0 | 1.25 |" in text
+    assert "| b | `triton:generated` | mismatch: output 0 |  |" in text
+    assert "| c | `triton:generated` | not run |  |" in text
     assert "| d |" not in text
 
 
@@ -98,5 +101,6 @@ def test_most_advised_kernels_were_launched() -> None:
     named = [r for r in read_rows() if r.launched and r.advised.startswith("triton:")]
     assert set(runs) <= {r.program for r in named}
     assert sum(run.status == "ok" for run in runs.values()) >= 0.85 * len(named)
+    assert not set(MENDED) & {name for name, run in runs.items() if run.status == "ok"}, "it has run since"
     assert all(runs[r.program].times_us[r.advised] > 0 for r in named if runs.get(r.program, RAN).status == "ok"
                and r.program in runs)  # fmt: skip
