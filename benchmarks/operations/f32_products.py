@@ -40,7 +40,7 @@ Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 def ways(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, Product]]:
     """(name, A, B, C -> None), cuBLAS first."""
-    yield "cuBLAS", lambda a, b, c: torch.mm(a, b, out=c) and None
+    yield "cuBLAS", _cublas
     tiles = bf16_parts.tiles(a, b)
     chunked = [
         replace(tile, constants=tuple((n, chunk if n == "CHUNK" else v) for n, v in tile.constants))
@@ -52,6 +52,10 @@ def ways(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, Product]]:
         for bm, bn, bk, warps, stages in DOTS:
             variant = matmul._tile(bm, bn, bk, warps, stages, precision=precision, even_k=True, itemsize=4)
             yield f"{precision} {variant}", _launched(variant)
+
+
+def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    torch.mm(a, b, out=c)
 
 
 def _launched(variant: Variant) -> Product:
@@ -69,10 +73,10 @@ def numbers(m: int, k: int, n: int) -> dict[str, tuple[torch.Tensor, torch.Tenso
 def cold_us(call: Callable[[], None], flush: torch.Tensor) -> float:
     """The median of CALLS, after one that compiles."""
     call()
-    times = []
+    times: list[float] = []
     for _ in range(CALLS):
         flush.zero_()
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         call()
         end.record()
