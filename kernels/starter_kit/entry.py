@@ -13,8 +13,8 @@ from kernels.codegen.generated import generate
 from kernels.codegen.text.source import Source
 from kernels.hand_written import written
 from kernels.measure.candidate.inputs import smallest_extent, weight_scales
+from kernels.measure.candidate.random_values import random_outputs
 from kernels.measure.candidate.reduce import reduced, with_sizes
-from kernels.measure.candidate.reference import random_outputs
 from kernels.measure.records import label_of
 from kernels.operations import operations
 from kernels.spec import Case, Operation

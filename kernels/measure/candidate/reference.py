@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,10 @@ import torch.fx
 import torch.nn.functional as F
 
 from kernels.measure.candidate.inputs import pieces, same_bits
+from kernels.measure.candidate.random_values import argument, writes
 
 FLOAT_CASTS = frozenset({"float", "half", "bfloat16", "double"})
 SELECTING = frozenset({"argmax", "argmin", "topk", "sort", "argsort", "max", "min", "kthvalue", "median"})
-RANDOM = frozenset(
-    {"dropout", "native_dropout", "rand", "randn", "rand_like", "randn_like", "bernoulli", "multinomial"}
-)
 
 
 class NoReferenceError(Exception):
@@ -50,66 +48,6 @@ def label(node: torch.fx.Node) -> str:
     return name.removeprefix("aten.").split(".")[0]
 
 
-def random_outputs(module: torch.fx.GraphModule) -> frozenset[int]:
-    """Numbers of the outputs that depend on random numbers."""
-    random = _random_nodes(module)
-    return frozenset(i for i, value in enumerate(result_nodes(module)) if value in random)
-
-
-def random_inputs(module: torch.fx.GraphModule) -> frozenset[int]:
-    """Numbers of the inputs into which random numbers are written."""
-    random = _random_nodes(module)
-    inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
-    return frozenset(n for n, node in enumerate(inputs) if node in random)
-
-
-def _random_nodes(module: torch.fx.GraphModule) -> set[torch.fx.Node]:
-    random: set[torch.fx.Node] = set()
-    for node in module.graph.nodes:
-        if _draws(node) or any(n in random for n in node.all_input_nodes):
-            random.add(node)
-            if writes_in_place(node):
-                random |= {of for target in _targets(node) for of in _viewed(target)}
-    return random
-
-
-def writes_in_place(node: torch.fx.Node) -> bool:
-    """An operation that torch names as one that writes into its first argument. Python's `and_` and `or_` are none."""
-    if node.op not in ("call_function", "call_method") or getattr(node.target, "__module__", "") == "_operator":
-        return False
-    return label(node).endswith("_") and not label(node).endswith("__")
-
-
-def _targets(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """What an operation in place writes into: its first argument, a tensor or a list of them."""
-    first = node.args[0] if node.args else None
-    return [n for n in (first if isinstance(first, list | tuple) else [first]) if isinstance(n, torch.fx.Node)]
-
-
-def _viewed(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """The node and what it may be a view of: first arguments, up to an input."""
-    yield node
-    while node.args and isinstance(node.args[0], torch.fx.Node):
-        node = node.args[0]
-        yield node
-
-
-def _draws(node: torch.fx.Node) -> bool:
-    if label(node) == "scaled_dot_product_attention":
-        return bool(_argument(node, 4, "dropout_p", 0.0))
-    return label(node) in RANDOM and not _without_effect(node)
-
-
-def _without_effect(node: torch.fx.Node) -> bool:
-    if label(node) != "dropout":
-        return False
-    return _argument(node, 1, "p", 0.5) == 0 or _argument(node, 2, "training", True) is False
-
-
-def _argument(node: torch.fx.Node, position: int, name: str, default: Any) -> Any:
-    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
-
-
 def result_nodes(module: torch.fx.GraphModule) -> Sequence[Any]:
     """The nodes that are returned."""
     output = next(n for n in module.graph.nodes if n.op == "output")
@@ -131,7 +69,7 @@ def selections(module: torch.fx.GraphModule) -> dict[int, tuple[torch.fx.Node, i
         if node is value and name not in ("argmax", "argmin", "argsort"):
             continue
         position = 2 if name in ("topk", "kthvalue") else 1
-        dim = _argument(node, position, "dim", None if name.startswith("arg") and name != "argsort" else -1)
+        dim = argument(node, position, "dim", None if name.startswith("arg") and name != "argsort" else -1)
         if isinstance(dim, int):
             selected[number] = (node.args[0], dim, value)
     return selected
@@ -158,7 +96,7 @@ class Wide(torch.fx.Interpreter):
         self.wide = wide
         self.keep = set(keep)
         self.kept: dict[torch.fx.Node, torch.Tensor] = {}
-        self.in_place = any(map(writes_in_place, module.graph.nodes))
+        self.in_place = any(map(writes, module.graph.nodes))
 
     def run_node(self, n: torch.fx.Node) -> Any:
         value = super().run_node(n)

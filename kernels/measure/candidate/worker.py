@@ -25,7 +25,7 @@ from kernels.measure.candidate import inputs as tensors
 from kernels.measure.candidate import integrity, interpreter, timing
 from kernels.measure.candidate.checker import Checker, check_threads
 from kernels.measure.candidate.indices import with_distinct
-from kernels.measure.candidate.reference import random_inputs, random_outputs
+from kernels.measure.candidate.random_values import random_gradients, random_inputs, random_outputs
 from kernels.measure.candidate.samples import Sample, Sampling, below
 from kernels.measure.candidate.task import Task, Upstream, WrongOutputError, as_call, check_kind, kept, owned
 from kernels.measure.candidate.user_kernel import builder, place_of
@@ -185,8 +185,9 @@ class Worker:
         seconds = time.perf_counter() - started
         random = random_outputs(built.module)
         if region.requires_grad and random:
-            trained = sum(i.requires_grad for i in region.inputs)
-            random |= frozenset(range(len(built.outputs), len(built.outputs) + trained))
+            drawn = random_gradients(built.module)
+            trained = [n for n, i in enumerate(region.inputs) if i.requires_grad]
+            random |= frozenset(len(built.outputs) + place for place, n in enumerate(trained) if n in drawn)
         scales = tensors.weight_scales(built.module)
         region = with_distinct(region, built.module)
         return Task(

@@ -6,7 +6,7 @@ that keep or bound numbers. Nothing is assumed: a tensor of which nothing is kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 
 from profiler.region.language.fanout import example_size
 from profiler.region.language.signatures import Args, Call, Kwargs
+from profiler.region.language.writes import written
 from profiler.region.model import Input
 
 Range = tuple[int, int]
@@ -58,8 +59,8 @@ class Ranges:
 
     def note(self, label: str, call: Call | None, args: Args, kwargs: Kwargs, result: object) -> None:
         """After a call: what is known of its result. What it writes into is no longer known."""
-        if _writes(label):
-            self._forget(args)
+        if changed := written(label, call, args, kwargs):
+            self._forget(changed)
         elif label in INDICES:
             self._note_indices(label, Arguments(call, args, kwargs), result)
         elif label in RULES and (known := RULES[label](self, args, Arguments(call, args, kwargs))) is not None:
@@ -100,10 +101,10 @@ class Ranges:
         if low <= known[0] and known[1] <= high:
             self._of[id(tensor)] = tensor, known
 
-    def _forget(self, args: Args) -> None:
-        """What shares memory with the first argument."""
-        for changed in _tensors(args[:1]):
-            memory = changed.untyped_storage()._cdata
+    def _forget(self, changed: Sequence[torch.Tensor]) -> None:
+        """What shares memory with these."""
+        for tensor in changed:
+            memory = tensor.untyped_storage()._cdata
             for key in [k for k, (t, _) in self._of.items() if t.untyped_storage()._cdata == memory]:
                 del self._of[key]
 
@@ -121,18 +122,6 @@ def _held_by(dtype: torch.dtype) -> Range:
         return 0, 1
     info = torch.iinfo(dtype)
     return info.min, info.max
-
-
-def _writes(label: str) -> bool:
-    return label.split(".")[0].endswith("_") and label not in ("and_", "or_", "not_")
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _tensors(part)
 
 
 def _same(ranges: Ranges, args: Args, given: Arguments) -> Range | None:

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from kernels.measure.candidate import inputs
-from kernels.measure.candidate.reference import NoReferenceError, random_outputs, reference, selections
+from kernels.measure.candidate.random_values import random_outputs
+from kernels.measure.candidate.reference import NoReferenceError, reference, selections
 from profiler.region.language.program import program
 from profiler.region.language.text import parse
 

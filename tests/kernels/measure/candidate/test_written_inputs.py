@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from kernels.measure.candidate import checker
-from kernels.measure.candidate.reference import random_inputs, random_outputs, reference
+from kernels.measure.candidate.random_values import random_inputs, random_outputs
+from kernels.measure.candidate.reference import reference
 from kernels.measure.candidate.sampled_rows import rows_of
 from kernels.measure.candidate.worker import Worker
 from kernels.measure.messages import Case, Finish, Round, Warm
@@ -302,3 +303,75 @@ y = F.dropout(F.batch_norm(x, m, v, w, training=True), 0.1)
 return y"""
     record = judged(lambda *given: program(parse(text)).module(*given), text)
     assert record.status == "correct", record.message
+
+
+@pytest.mark.parametrize(
+    "norm", ["F.batch_norm(h, m, v, training=True)", "F.instance_norm(h, m, v, use_input_stats=True)"]
+)
+def test_statistics_of_random_numbers_are_compared_by_their_distribution(norm: str) -> None:
+    text = f"x: f32[16, 8, 6, 6]\nm: f32[8]\nv: f32[8]\nh = F.dropout(x, 0.5)\ny = {norm}\nreturn y"
+    module = program(parse(text)).module
+
+    def other_stream(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch.rand(7)
+        return tuple(module(*given))
+
+    record = judged(other_stream, text)
+    assert record.status == "correct", record.message
+    assert {e.kind for e in record.cases[0][0].written.values()} == {"random"}
+
+
+def test_what_an_operation_leaves_that_is_asked_to_work_in_place_is_compared() -> None:
+    text = "x: f32[64, 1024]\ny = F.dropout(x, 0.5, True, inplace=True)\nreturn y * 2"
+    module = program(parse(text)).module
+
+    def other_stream(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch.rand(7)
+        return tuple(module(x))
+
+    def leaves_zeros(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        result = tuple(module(x))
+        x.zero_()
+        return result
+
+    assert judged(other_stream, text).status == "correct"
+    wrong = judged(leaves_zeros, text)
+    assert wrong.status == "mismatch" and "what it wrote into x" in wrong.message
+
+
+def test_a_cast_that_is_worked_on_in_place_by_an_argument_leaves_its_input_alone_in_float64_too() -> None:
+    module = program(parse("x: bf16[4, 8]\na = x.float()\nb = F.relu(a, inplace=True)\nreturn b * 2, x * 3")).module
+    given = torch.randn(4, 8).bfloat16()
+    found = reference(module, [given], [False], [None, None])
+    assert found.written == ()
+    torch.testing.assert_close(found.outputs[1], given.double() * 3)
+
+
+BRANCHES = """x: f32[2048, 64]
+w: f32[64, 64].requires_grad
+y: f32[2048, 64]
+return x @ w + F.dropout(y, 0.1)"""
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, "correct"), (1.0002, "mismatch")])
+def test_a_gradient_that_no_random_number_reaches_is_held_to_float64(factor: float, status: str) -> None:
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):  # type: ignore[no-untyped-def]
+            ctx.save_for_backward(x)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx, grad):  # type: ignore[no-untyped-def]
+            (x,) = ctx.saved_tensors
+            total = torch.zeros(64, 64)
+            for row in range(2048):  # in another order than eager's
+                total += x[row, :, None] * grad[row]
+            return None, total * factor
+
+    def call(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+        return (Product.apply(x, w) + F.dropout(y, 0.1),)
+
+    record = judged(call, BRANCHES)
+    assert record.status == status, record.message
+    assert [o.kind for o in record.cases[0][0].outputs] == ["random", "float"]

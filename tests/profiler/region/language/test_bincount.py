@@ -103,6 +103,21 @@ def test_an_input_that_was_written_into_is_no_longer_as_it_was_declared() -> Non
     assert ".below(9)" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "F.threshold(i, 3, 99, inplace=True)", "F.threshold(i.view(5, 10)[1], 3, 99, True)",
+        "F.hardtanh(i, 20, 30, inplace=True)", "F.hardtanh(i, 20, 30, True)",
+    ],
+)  # fmt: skip
+def test_an_input_that_is_worked_on_in_place_is_no_longer_as_it_was_declared(call: str) -> None:
+    text = f"{DECLARATIONS}z = {{}}\ny = torch.bincount(i, minlength=9)\nreturn y\n"
+    with pytest.raises(RegionError, match="nothing bounds them"):
+        program(parse(text.format(call)))
+    elsewhere = call.replace(", inplace=True", "").replace(", True", "")
+    program(parse(text.format(elsewhere)))
+
+
 def test_bins_are_held_to_each_size() -> None:
     text = "N: sizes[40, 80]\np: f32[N, 9]\nreturn torch.bincount(p.argmax(0), minlength={})\n"
     for binding in parse(text.format("N")).bindings:
