@@ -42,6 +42,8 @@ RATE_STEP = 1 / 256
 SHARED, SHARED_CHANCE = 4.0, 4.0
 """How many times eager's the variance of a random output's figures may be, and standard errors of it: no more than 16
 clusters that differ prove nothing."""
+ROUNDED = 4.0
+"""How many floors of its type the elements of a sample may differ from the reference's, to be no other draw."""
 FIGURES = ("mean", "standard deviation", "share of zeros")
 AFTER_TIMING = "after timing"  # the distribution of the timed calls' inputs, each process's own
 SPECIAL = "special"  # the distribution of inputs with NaN and infinities
@@ -331,14 +333,17 @@ def _same_distribution(output: OutputError, base_output: OutputError | None) -> 
 
     Against eager's sample where there is one: what underflows to zero in its type does not in float64. The standard
     errors are the largest by any clusters, of the candidate's sample or eager's; that the candidate's is not larger
-    since it uses random numbers again is looked at first.
+    since it uses random numbers again is looked at first, unless neither differs from the reference but by rounding.
     """
     mean, std, zeros, ref_mean, ref_std, ref_zeros = output.statistics
     if base_output is not None:
         ref_mean, ref_std, ref_zeros = base_output.statistics[:3]
-        if fault := _shares_draws(output, base_output):
+        if not (_only_rounds(output) and _only_rounds(base_output)) and (fault := _shares_draws(output, base_output)):
             return fault
     spread = max(std, ref_std)
+    floor = floor_error(output.dtype)
+    if spread <= floor * max(abs(mean), abs(ref_mean)):
+        return _same_number(output, base_output, floor)
     errors = _standard_errors(output, base_output, spread)
     spare = SPARE if _sees_whole_slices(output) else SPARE_TOGETHER
     if abs(mean - ref_mean) > CHANCE * errors[0] + spare * spread + 1e-12:
@@ -348,6 +353,23 @@ def _same_distribution(output: OutputError, base_output: OutputError | None) -> 
     if abs(zeros - ref_zeros) > CHANCE * errors[2] + RATE_STEP:
         return f"share of zeros {zeros:.4f}, expected {ref_zeros:.4f}"
     return ""
+
+
+def _same_number(output: OutputError, base_output: OutputError | None, floor: float) -> str:
+    """Where both samples are constant there is nothing to be told by chance: the number is held to what floats are."""
+    mean, exact = output.statistics[0], output.statistics[3]
+    own = abs(base_output.statistics[0] - exact) if base_output is not None else 0.0
+    allowed = max(LOOSEST * own, floor * abs(exact))
+    return "" if abs(mean - exact) <= allowed else f"{mean:.8g} throughout, expected {exact:.8g}"
+
+
+def _only_rounds(output: OutputError) -> bool:
+    """Whether its elements are those of the reference's sample but for rounding: nothing of it is drawn."""
+    by_element = next((s for s in output.spreads if math.prod(s.clusters) == output.elements), None)
+    if by_element is None:
+        return False
+    mean, std = output.statistics[3:5]
+    return by_element.variances[0] * output.elements <= (ROUNDED * floor_error(output.dtype)) ** 2 * (mean**2 + std**2)
 
 
 def _standard_errors(output: OutputError, base_output: OutputError | None, spread: float) -> tuple[float, ...]:

@@ -26,8 +26,9 @@ def spreads(out: torch.Tensor, ref: torch.Tensor) -> list[Spread]:
     sum of squares of the clusters' own sums, whatever goes on within them: the cluster-robust variance (Liang and
     Zeger, Longitudinal data analysis using generalized linear models, Biometrika 73, 1986), for several axes at a time
     as by Cameron, Gelbach and Miller (Robust inference with multiway clustering, JBES 29, 2011). Each figure is a mean
-    over elements of f(x), to first order: x, (x - mean)² / (2 standard deviations), [x = 0]. The clusters' sums are
-    of f(out) - f(ref), so that what the inputs make of a row is in both and cancels, and with n of them of N elements
+    over elements of f(x), to first order: x, (x - mean)² / (2 standard deviations, the larger of both), [x = 0]. The
+    clusters' sums are of f(out) - f(ref), so that what the inputs make of a row is in both and cancels, and with n of
+    them of N elements
 
         Var(mean of f(out) - mean of f(ref)) = n / (n - 1) * sum over clusters of (own sum - mean sum)² / N².
     """
@@ -37,7 +38,7 @@ def spreads(out: torch.Tensor, ref: torch.Tensor) -> list[Spread]:
         return []
     if not bool(finite.all()):
         a, b = torch.where(finite, a, 0.0), torch.where(finite, b, 0.0)
-    mean, deviation = b.mean(), b.std(correction=0).clamp_min(1e-300)
+    mean, deviation = b.mean(), _deviation(a, b, out.dtype if out.is_floating_point() else torch.float64)
     figures: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
         lambda t: t,
         lambda t: (t - mean).square_().div_(2 * deviation),
@@ -47,6 +48,14 @@ def spreads(out: torch.Tensor, ref: torch.Tensor) -> list[Spread]:
     return [
         Spread(same[0][0], tuple(s[1] for s in same), tuple(s[2] for s in same)) for same in zip(*made, strict=True)
     ]
+
+
+def _deviation(a: torch.Tensor, b: torch.Tensor, kept: torch.dtype) -> torch.Tensor:
+    """The larger standard deviation of both, at least what rounding to the type that `a` was kept in makes of a
+    constant: divided by nothing, squares of the least difference would be without end."""
+    deviations = torch.stack([t.std(correction=0) for t in (a, b)])
+    sizes = torch.stack([t.square().mean().sqrt() for t in (a, b)])
+    return torch.maximum(deviations.max(), torch.finfo(kept).eps * sizes.max()).clamp_min(1e-300)
 
 
 def _axes(values: torch.Tensor) -> torch.Tensor:

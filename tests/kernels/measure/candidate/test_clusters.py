@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import torch
 import torch.nn.functional as F
@@ -129,6 +130,64 @@ def test_wrong_random_numbers_are_refused(what: str) -> None:
     right = RIGHT[like]
     torch.manual_seed(0)
     assert not any(accepted(draw, right, right) for _ in range(5))
+
+
+CONSTANT: dict[str, Draw] = {
+    "shares of rows": lambda: torch.softmax(dropped(X), -1).sum(-1),
+    "shares of rows in float64": lambda: torch.softmax(dropped(X.double()), -1).sum(-1),
+    "shares of rows in bf16": lambda: torch.softmax(dropped(X), -1).bfloat16().sum(-1),
+    "zeros": lambda: dropped(X) * 0.0,
+    "large": lambda: dropped(X) * 0.0 + 3e37,
+    "whole numbers": lambda: (dropped(X) < 100).sum(-1),
+}
+OFF: dict[str, Drop] = {
+    "by 2 %": lambda values: values * 1.02 + 0.01,
+    "here and there": lambda values: values + (torch.rand(values.shape) < 0.01) * (1 + values.abs().max()),
+    "all over the place": lambda values: values * (1 + torch.randn(values.shape)) + torch.rand(values.shape),
+    "out of reach": lambda values: values + 1e30,
+}  # fmt: skip
+
+
+def exactly(what: str) -> torch.Tensor:
+    if what in ("zeros", "large", "whole numbers"):
+        return CONSTANT[what]().double()
+    return CONSTANT["shares of rows in float64"]()
+
+
+@pytest.mark.parametrize("what", CONSTANT)
+def test_constant_results_of_random_numbers_are_right_under_every_seed_and_can_be_sent(what: str) -> None:
+    torch.manual_seed(0)
+    for _ in range(10):
+        made = case(CONSTANT[what], lambda: exactly(what))
+        assert judge([made], [case(CONSTANT[what], lambda: exactly(what))]).ok
+        assert msgspec.json.decode(msgspec.json.encode(made), type=Case) == made
+
+
+@pytest.mark.parametrize("off", OFF)
+@pytest.mark.parametrize("what", CONSTANT)
+def test_what_should_be_constant_and_is_not_it_is_refused(what: str, off: str) -> None:
+    if (what, off) == ("large", "out of reach"):
+        off = "by 2 %"
+    torch.manual_seed(0)
+
+    def wrong() -> torch.Tensor:
+        right = CONSTANT[what]()
+        return OFF[off](right).to(right.dtype)
+
+    for _ in range(3):
+        made = case(wrong, lambda: exactly(what))
+        assert not judge([made], [case(CONSTANT[what], lambda: exactly(what))]).ok
+        assert msgspec.json.decode(msgspec.json.encode(made), type=Case) == made
+
+
+def test_rounding_is_not_taken_for_shared_draws() -> None:
+    """Elements that nothing random reaches, judged as random ones all the same."""
+    left, right = X.t().contiguous(), torch.randn(2048, 64, generator=torch.Generator().manual_seed(8))
+    exact = left.double() @ right.double()
+    scattered = exact.float() * (1 + 3e-7 * torch.randn(len(left), 1, generator=torch.Generator().manual_seed(9)))
+    assert accepted(lambda: scattered, lambda: exact.float(), lambda: exact)
+    shared = exact.float() * (1 + 3e-3 * torch.randn(len(left), 1, generator=torch.Generator().manual_seed(9)))
+    assert not accepted(lambda: shared, lambda: exact.float(), lambda: exact)
 
 
 def test_the_variance_by_clusters_is_that_of_many_samples() -> None:
