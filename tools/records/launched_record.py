@@ -39,6 +39,13 @@ def timed(region: Json) -> dict[str, float]:
     return dict(sorted(times.items(), key=lambda pair: pair[1]))
 
 
+def tells_more(region: Json, before: Json | None) -> bool:
+    """Whether a validation is kept in the place of another: more was timed, or it ran where the other did not."""
+    if before is None:
+        return True
+    return (len(timed(region)), "failed" not in region) > (len(timed(before)), "failed" not in before)
+
+
 def region_of(region: Json) -> Json:
     """What is kept of a validation."""
     kept: Json = {key: region[key] for key in ("part", "text", "outcome", "best", "reason", "failed") if key in region}
@@ -62,7 +69,7 @@ def launched(folders: Sequence[Path], before: Mapping[str, Any] | None = None) -
         run = {key: body[key] for key in ("date", "software")}
         regions = record.setdefault("regions", {})
         for name, region in body["regions"].items():
-            if len(timed(region)) > len(timed(regions.get(name, {}))) or name not in regions:
+            if tells_more(region, regions.get(name)):
                 regions[name] = region_of(region) | run
         block = read(folder / "block" / "block.json")
         if block:
@@ -91,8 +98,7 @@ def advised(folders: Sequence[Path]) -> Json:
         record |= {key: body[key] for key in ("device", "date", "software")}
         programs = record.setdefault("programs", {})
         for name, region in body["regions"].items():
-            before = programs.get(name, {"failed": ""})
-            if (len(timed(region)), "failed" not in region) >= (len(timed(before)), "failed" not in before):
+            if tells_more(region, programs.get(name)):
                 kept = region_of(region)
                 programs[name] = {key: kept[key] for key in ("candidates", "failed") if key in kept}
     return record

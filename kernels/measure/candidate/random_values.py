@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from profiler.region.language.checks import label_of, tensors_in
+from profiler.region.language.checks import label_of, nodes_in, tensors_in
 from profiler.region.language.signatures import Args, Call, Kwargs, MisplacedError, bind
 from profiler.region.language.writes import STATISTICS, written
 
@@ -96,7 +96,7 @@ class _Values:
             return True
         if label in ADDING:
             return False
-        several = sum(given is by for given in _given(node)) > 1
+        several = sum(given is by for given in nodes_in(node.args, node.kwargs)) > 1
         alone = label in PROPORTIONAL or (label == "div" and node.args[:1] == (by,))
         return any(self.random(n) for n in node.all_input_nodes if n is not by or several or not alone)
 
@@ -104,13 +104,6 @@ class _Values:
 def _memory(value: object) -> Iterator[int]:
     for tensor in tensors_in(value):
         yield tensor.untyped_storage()._cdata
-
-
-def _given(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """Its arguments' nodes, as often as each is given."""
-    given: list[torch.fx.Node] = []
-    torch.fx.node.map_arg((node.args, node.kwargs), given.append)
-    return given
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -17,7 +17,6 @@ Traffic: f32 read once, parts written once and read six times by tile; 12 M N K 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,7 +62,7 @@ def bf16_parts(
 
 
 @triton.jit
-def _tile(x, first, k, part, size, pitch, BLOCK: tl.constexpr, BK: tl.constexpr, K_ROWS: tl.constexpr):
+def _tile(x, first, k, part, size, pitch, K_ROWS: tl.constexpr):
     """Part `part` of an operand's tile, K along the rows of what TMA reads where K_ROWS."""
     if K_ROWS:
         tile = x.load([k, part * pitch + first])
@@ -86,15 +85,15 @@ def parts_product(
         for step in range(0, steps * 6):
             which = 2 * (step // steps)
             k = begin + step % steps * BK
-            x = _tile(a, row, k, (FIRST_PARTS >> which) & 3, M, a_pitch, BM, BK, A_K_ROWS)
-            y = _tile(b, col, k, (SECOND_PARTS >> which) & 3, N, b_pitch, BN, BK, B_K_ROWS)
+            x = _tile(a, row, k, (FIRST_PARTS >> which) & 3, M, a_pitch, A_K_ROWS)
+            y = _tile(b, col, k, (SECOND_PARTS >> which) & 3, N, b_pitch, B_K_ROWS)
             acc = tl.dot(x if not A_K_ROWS else x.T, y if B_K_ROWS else y.T, acc)
         total += acc
     if tl.max((total != total).to(tl.int32)) > 0:
         whole = tl.zeros((BM, BN), tl.float32)
         for k in range(0, K, BK):
-            x = _tile(a, row, k, 0, M, a_pitch, BM, BK, A_K_ROWS)
-            y = _tile(b, col, k, 0, N, b_pitch, BN, BK, B_K_ROWS)
+            x = _tile(a, row, k, 0, M, a_pitch, A_K_ROWS)
+            y = _tile(b, col, k, 0, N, b_pitch, B_K_ROWS)
             whole = tl.dot(x if not A_K_ROWS else x.T, y if B_K_ROWS else y.T, whole)
         total = tl.where(total != total, whole, total)
     rows = (row + tl.arange(0, BM)).to(tl.int64)[:, None]
@@ -102,15 +101,25 @@ def parts_product(
     tl.store(c + rows * c_row + cols, total, mask=(rows < M) & (cols < N))
 
 
-def _variant(bm: int, bn: int, bk: int, warps: int, stages: int, chunk: int, group: int = 8) -> Variant:
+def _variant(
+    bm: int, bn: int, bk: int, warps: int, stages: int, chunk: int, a_k_rows: bool = False, b_k_rows: bool = True
+) -> Variant:
     constants: tuple[tuple[str, Any], ...] = (
-        ("BM", bm), ("BN", bn), ("BK", bk), ("GROUP_M", group), ("CHUNK", chunk), ("A_K_ROWS", False),
-        ("B_K_ROWS", True),
+        ("BM", bm), ("BN", bn), ("BK", bk), ("GROUP_M", 8), ("CHUNK", chunk), ("A_K_ROWS", a_k_rows),
+        ("B_K_ROWS", b_k_rows),
     )  # fmt: skip
     return Variant(
         parts_product, constants, warps, stages, ("BM", "BN", "BK", "GROUP_M", "CHUNK"),
         shared_bytes(bm, bn, bk, stages, 2), 2 * bm * bn // (32 * warps) + 40,
     )  # fmt: skip
+
+
+SHAPES = (
+    (128, 256, 64, 8, 4, 256), (256, 128, 64, 8, 4, 256), (128, 128, 64, 8, 4, 256), (256, 128, 64, 16, 4, 256),
+    (128, 256, 64, 16, 4, 256), (128, 128, 64, 8, 6, 256),
+)  # fmt: skip
+"""BM, BN, BK, warps, stages, CHUNK."""
+SMALL = ((64, 64, 32, 4, 3, 64),)
 
 
 def tiles(a: torch.Tensor, b: torch.Tensor) -> list[Variant]:
@@ -119,16 +128,9 @@ def tiles(a: torch.Tensor, b: torch.Tensor) -> list[Variant]:
     interpreted = knobs.runtime.interpret
     if not has_tma(a.device) or not k or (not interpreted and 2 * m * n * k < FEWEST_FLOPS):
         return []
-    if interpreted:  # small tiles and chunks, so that small cases have several
-        shapes = [_variant(64, 64, 32, 4, 3, 64)]
-    else:
-        shapes = [
-            _variant(128, 256, 64, 8, 4, 256), _variant(256, 128, 64, 8, 4, 256), _variant(128, 128, 64, 8, 4, 256),
-            _variant(256, 128, 64, 16, 4, 256), _variant(128, 256, 64, 16, 4, 256),
-            _variant(128, 128, 64, 8, 6, 256),
-        ]  # fmt: skip
-    along = {"A_K_ROWS": transposed(a), "B_K_ROWS": not transposed(b)}
-    return [replace(v, constants=tuple((name, along.get(name, value)) for name, value in v.constants)) for v in shapes]
+    # In the interpreter small tiles and chunks, so that small cases have several.
+    shapes = SMALL if interpreted else SHAPES
+    return [_variant(*shape, a_k_rows=transposed(a), b_k_rows=not transposed(b)) for shape in shapes]
 
 
 def _parts(x: torch.Tensor, k_rows: bool, block: int, bk: int) -> tuple[TensorDescriptor, int]:
@@ -166,11 +168,9 @@ def launch(variant: Variant, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
 def builds() -> list[Build]:
     """What is compiled offline: B's rows contiguous, and its columns."""
     made = []
-    for variant, b_k_rows in ((_variant(128, 256, 64, 8, 4, 256), True), (_variant(128, 128, 64, 8, 4, 256), False)):
+    for shape, b_k_rows in ((SHAPES[0], True), (SHAPES[2], False)):
+        variant = _variant(*shape, b_k_rows=b_k_rows)
         bm, bn, bk = variant["BM"], variant["BN"], variant["BK"]
-        variant = replace(
-            variant, constants=tuple((n, b_k_rows if n == "B_K_ROWS" else value) for n, value in variant.constants)
-        )
         across = f"tensordesc<bf16[{bk},{bn}]>" if b_k_rows else f"tensordesc<bf16[{bn},{bk}]>"
         signature = {
             "a": f"tensordesc<bf16[{bm},{bk}]>", "b": across, "c": "*fp32",

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
+import torch.fx
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -39,6 +40,13 @@ def label_of(target: object) -> str:
         return target
     name = str(getattr(target, "__name__", target)).removeprefix("aten.").removeprefix("aten::")
     return {"truediv": "div", "getitem": "index"}.get(name, name)
+
+
+def nodes_in(args: Args, kwargs: Kwargs) -> list[torch.fx.Node]:
+    """The nodes among a call's arguments, as often as each is given, in nested tuples, lists and mappings too."""
+    nodes: list[torch.fx.Node] = []
+    torch.fx.node.map_arg((tuple(args), dict(kwargs)), nodes.append)
+    return nodes
 
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:

@@ -18,7 +18,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profiler.region.language import scalar_values, vocabulary
-from profiler.region.language.checks import Checking, RefusedError, label_of, refuse, tensors_in
+from profiler.region.language.checks import Checking, RefusedError, label_of, nodes_in, refuse, tensors_in
 from profiler.region.language.fanout import example_size, outputs, rounds
 from profiler.region.language.signatures import Args, Call, Kwargs, MisplacedError, Target, bind
 from profiler.region.language.syntax import error
@@ -192,19 +192,15 @@ class Recorder:
 
     def is_reached(self, args: Args, kwargs: Kwargs) -> bool:
         """A gradient passes through some argument."""
-        nodes: list[torch.fx.Node] = []
-        torch.fx.node.map_arg((args, dict(kwargs)), nodes.append)
-        return not self.reached.isdisjoint(nodes)
+        return not self.reached.isdisjoint(nodes_in(args, kwargs))
 
     def keep_dense(self, node: ast.AST, call: Call | None, args: Args, kwargs: Kwargs) -> None:
         """Refuses calls whose gradient is a sparse tensor: its size depends on the data, and nothing here reads one."""
         asked = next((n for n in SPARSE if call is not None and call.first(n)), None) if self.reached else None
         if asked is None or call is None:
             return
-        nodes: list[torch.fx.Node] = []
-        torch.fx.node.map_arg((args, dict(kwargs)), nodes.append)
         table = call.first("weight", "self", "input")
-        if any(n.meta["val"] is table and n in self.reached for n in nodes):
+        if any(n.meta["val"] is table and n in self.reached for n in nodes_in(args, kwargs)):
             message = f"{asked}=True asks for a sparse gradient, which is not part of the language"
             raise error(node, message, hint=f"leave {asked} out: the gradient is dense then", code="region-type")
 
