@@ -164,6 +164,7 @@ class Operation:
     inputs: a Case and a Maker -> those arguments. cost: the least a Case needs.
     checks: small and odd cases, for the interpreter and the GPU. cases: those that are timed. beyond: a case with more
     than 2^31 elements in one tensor, whose first and last entries along the first axis do not depend on the others.
+    also_beyond: such cases of other ways that it goes.
     deciding: of its arguments and a slice of the outputs' first axis, the arguments that give those entries alone;
     None where every tensor as long as the first argument is cut.
     builds: what is compiled for the targets. forms: which of Maker's it is tried on. wrong_interpreted: dtypes that
@@ -186,6 +187,7 @@ class Operation:
     checks: tuple[Case, ...]
     cases: tuple[Case, ...]
     beyond: Case | None = None
+    also_beyond: tuple[Case, ...] = ()
     deciding: Callable[[Sequence[Any], slice], tuple[Any, ...]] | None = None
     builds: tuple[Build, ...] = ()
     forms: tuple[str, ...] = ("plain", "strided", "misaligned")

@@ -37,6 +37,8 @@ REFUSALS = (
     triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError, BuildError, torch.OutOfMemoryError
 )  # fmt: skip
 """Of one variant, which is left out: a workspace of its own may be more than there is."""
+REFUSING_WORDS = ("cooperative launch", "PassManager::run failed")
+"""In a RuntimeError that is of one variant too: more programs than run at once, a fault of Triton's own passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +276,7 @@ class Tuner:
                 refused.append(f"{variant}: {fault}")
                 continue
             except RuntimeError as fault:
-                if "cooperative launch" not in str(fault):
+                if not any(words in str(fault) for words in REFUSING_WORDS):
                     raise
                 refused.append(f"{variant}: {fault}")
                 continue

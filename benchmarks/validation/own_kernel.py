@@ -33,15 +33,17 @@ REGIONS = {
         "x: bf16[8192, 4096]\nw: bf16[4096]\nv = x.float()\n"
         "return (v * rsqrt(v.square().mean(-1, keepdim=True) + 1e-6) * w.float()).to(bf16)\n"
     ),
-    "gated scan": (
-        "x: bf16[65536, 256]\ngate: bf16[65536, 256]\nreturn (torch.cumsum(x.float(), -1) * gate.float()).to(bf16)\n"
+    "causal convolution": (
+        "x: bf16[8, 4096, 4096]\nw: bf16[4096, 1, 4]\nreturn F.silu(F.conv1d(F.pad(x, (3, 0)), w, groups=4096))\n"
     ),
 }
 KEEP, DELETE, WRONG, CHEATS, CRASHED, HUNG = 0, 3, 4, 5, 6, 7
 UNTIMED = {"too_large": WRONG, "caching": CHEATS, "crashing": CRASHED, "hanging": HUNG}
-TIMED = {"gated_scan": ("gated scan", KEEP), "rms_norm": ("rms norm", DELETE)}
+TIMED = {"causal_convolution": ("causal convolution", KEEP), "rms_norm": ("rms norm", DELETE)}
 HANG_S = 15.0
 """From when on the hanging kernel counts as hung."""
+UNTIMED_S = 100.0
+"""For a verdict that rests on no time, several side by side: the first start on a fresh machine took 62 s."""
 LEFT_S = 10.0
 """For a command to end after its budget."""
 COMMAND = (sys.executable, "-m", "app.cli")
@@ -104,7 +106,7 @@ def runs(seconds: float) -> Iterator[Run]:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / KERNELS.name).write_text(KERNELS.read_text(encoding="utf-8"), encoding="utf-8")
-        limit_s = min(seconds * 0.4, 60.0)
+        limit_s = min(seconds * 0.4, UNTIMED_S)
         more = ("--candidates", "eager", "--kernel-limit", f"{HANG_S:.0f}")
         started = [Command(folder, name, "rms norm", told, limit_s, *more) for name, told in UNTIMED.items()]
         for command in started:

@@ -10,7 +10,7 @@ import torch
 
 from kernels import tuning
 from kernels.ops.vector_add import vector_add_kernel
-from kernels.tuning import Limits, Tuner, Variant, fitting
+from kernels.tuning import REFUSING_WORDS, Limits, Tuner, Variant, fitting
 from kernels.tuning_cache import VARIABLE, Tuned, TunedFile
 
 TIMES = {1024: 30.0, 2048: 10.0, 4096: 20.0}
@@ -138,6 +138,23 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(
     for where in (str(blocked), ""):
         monkeypatch.setenv(VARIABLE, where)
         assert pick(Tuner("test"), launched, torch.ones(8))["BLOCK"] == 2048
+
+
+@pytest.mark.parametrize("words", REFUSING_WORDS)
+def test_a_variant_that_the_compiler_gives_up_on_costs_the_others_nothing(
+    words: str, launched: list[tuple[int, int]]
+) -> None:
+    def launch(variant: Variant, tensor: torch.Tensor) -> None:
+        if variant["BLOCK"] == 2048:
+            raise RuntimeError(words)
+        launched.append((variant["BLOCK"], tensor.data_ptr()))
+
+    def faulting(variant: Variant, tensor: torch.Tensor) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    assert Tuner("test").pick((7,), SPACE, launch, torch.ones(8))["BLOCK"] == 4096
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        Tuner("faulting").pick((8,), SPACE, faulting, torch.ones(8))
 
 
 def test_what_cannot_fit_is_not_tried() -> None:

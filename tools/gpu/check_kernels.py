@@ -143,7 +143,11 @@ def child(name: str, part: str, count: int, seed: int, seconds: float) -> dict[s
     elif part == "large":
         plan = [(c, "plain") for c in op.cases if op.cost(c).bytes * 8 / c.itemsize < MOST_BYTES]
     elif part == "beyond" and op.beyond is not None:
-        calls, faults = 1, [f"{op.beyond}: {f}" for f in (check_ends(op, op.beyond),) if f]
+        for case in (op.beyond, *op.also_beyond):
+            calls += 1
+            fault = check_ends(op, case)
+            faults += [f"{case}: {fault}"] if fault else []
+            torch.cuda.empty_cache()
     chance = part in ("soak", "sanitize")
     if chance:
         any_variant(dice)

@@ -107,10 +107,6 @@ def launch(
         )  # fmt: skip
     except CompilationError as fault:
         raise PTXASError(f"{fault}"[:300]) from fault
-    except RuntimeError as fault:  # a pass of the compiler that gives up; the GPU's own faults are not for a tuner
-        if "PassManager" not in str(fault):
-            raise
-        raise PTXASError(f"{fault}"[:300]) from fault
 
 
 def layout_of(itemsize: int) -> gl.NVMMASharedLayout:

@@ -280,6 +280,11 @@ OPERATIONS = (
                 "took 2.76 (below); not measured next to FlagGems.",
         },
         beyond=case("bf16", m=65_600, k=64, n=32768),
+        # Of parts: C, and A with its parts.
+        also_beyond=(
+            case("f32", m=65_600, k=64, n=32768, precision="bf16x6"),
+            case("f32", m=270_000, k=8192, n=64, precision="bf16x6"),
+        ),
         checks=(
             # Tiles enough for those of `fma.py`, which the interpreter does not have.
             case("f32", m=1301, k=37, n=2064), case("f32", m=1296, k=21, n=2064, transposed="a"),

@@ -44,6 +44,7 @@ def test_the_call_gives_what_the_region_gives(rewrite: Rewrite) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:warmup, rep, and use_cuda_graph:DeprecationWarning")  # FlagGems' own tuning
 @pytest.mark.parametrize("rewrite", ON_GPU, ids=lambda r: r.candidate.removeprefix("library:"))
 def test_the_call_gives_what_the_region_gives_on_a_gpu(rewrite: Rewrite) -> None:
     if not torch.cuda.is_available():

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from kernels.measure.candidate.clusters import FEWEST_CLUSTERS, spreads
 from kernels.measure.candidate.correctness import compare
 from kernels.measure.candidate.reference import Reference
-from kernels.measure.judge import judge
+from kernels.measure.judge import AFTER_TIMING, judge
 from kernels.measure.messages import Case
 
 RATE = 0.1
@@ -214,3 +214,20 @@ def test_few_slices_are_not_asked_how_they_scatter() -> None:
     assert [s.clusters for s in made] == [(8, 64), (1, 64)]
     assert all(math.prod(s.clusters) >= FEWEST_CLUSTERS for s in made)
     assert spreads(torch.full((64,), math.nan), torch.rand(64)) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_timed_inputs_that_are_each_candidates_own_are_no_fault_and_excuse_none(seed: int) -> None:
+    """768 biases drawn anew move the share of zeros by a hundredth, far beyond what dropout does to it."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(4, 768, 32, 32, generator=generator)
+    mine, eagers = (torch.randn(768, 1, 1, generator=generator) for _ in range(2))
+    torch.manual_seed(seed)
+
+    def judged(rate: float) -> bool:
+        own = case(lambda: F.dropout((x + mine).relu(), rate), lambda: dropped((x.double() + mine).relu()), AFTER_TIMING)
+        eager = case(lambda: dropped((x + eagers).relu()), lambda: dropped((x.double() + eagers).relu()), AFTER_TIMING)
+        return judge([own], [eager]).ok
+
+    assert judged(RATE)
+    assert not judged(RATE + 0.02)
