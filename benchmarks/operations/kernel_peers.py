@@ -268,6 +268,13 @@ random numbers, so their results are not compared."""
 UNFAIR = frozenset({"selective_scan", "selective_scan_backward", "gated_linear_attention"})
 """Operations whose reference is a formula that nobody would run: all states of all steps, or all pairs of steps, in
 memory. What eager and torch.compile make of it is shown, but a row is not won against it."""
+UNLIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("matmul", "f32 m=4096 k=4096 n=4096"): {
+        "flag_gems": "multiplies each f32 as a sum of TF32 numbers on tensor cores (tf32x3), the row's products are "
+        "f32's own (FMA), as cuBLAS's; sums of parts stand in the row of precision=bf16x6, FlagGems's with them",
+    },
+}
+"""Row -> peer -> what else it computes: its time is shown there, and is held against ours in the row of its like."""
 
 
 def peers_of(name: str) -> Mapping[str, Builder]:

@@ -24,7 +24,7 @@ PUBLISHED = ROOT / "tests" / "records" / "peers-h200.json"
 DOC = ROOT / "docs" / "kernels.md"
 
 sys.path.insert(0, str(ROOT))
-from benchmarks.operations.kernel_peers import UNFAIR  # noqa: E402 (run as a file)
+from benchmarks.operations.kernel_peers import UNFAIR, UNLIKE  # noqa: E402 (run as a file)
 
 OURS = "triton"
 PLAIN = frozenset({"eager", "compile", "max-autotune"})
@@ -60,8 +60,8 @@ class Row:
 
     @property
     def others_us(self) -> dict[str, float]:
-        """What ours is held against: not references that nobody would run (UNFAIR)."""
-        left_out = {OURS, *(PLAIN if self.operation in UNFAIR else ())}
+        """What ours is held against: not references that nobody would run (UNFAIR), nor another product (UNLIKE)."""
+        left_out = {OURS, *(PLAIN if self.operation in UNFAIR else ()), *UNLIKE.get((self.operation, self.case), ())}
         return {n: t for n, t in self.times_us.items() if n not in left_out}
 
     @property
@@ -74,7 +74,7 @@ class Row:
     def has_peer(self) -> bool:
         """Whether a library's call ran beside ours. A reference alone, compiled, is no peer: it has no kernel that
         anybody wrote for this."""
-        return any(n != OURS and n not in PLAIN for n in self.times_us)
+        return any(n not in PLAIN for n in self.others_us)
 
     @property
     def ratio(self) -> float | None:
@@ -164,6 +164,17 @@ def _cells(row: Row) -> str:
         f"| {row.operation} | {row.case} | {name} | {row.limit_us:.4g} | {row.ours_us:.4g} "
         f"| {row.spread:.1%} | {row.limit_us / row.ours_us:.2f} | {listed} | {ratio} | {elsewhere} |"
     )
+
+
+def _unlike(rows: Sequence[Row]) -> list[str]:
+    """Lines on what is shown in a row and not held against ours there."""
+    told = [
+        f"- {r.operation}, {r.case}: {peer}, {r.times_us[peer]:,.4g} µs, is not held against ours there: it {why}."
+        for r in rows
+        for peer, why in UNLIKE.get((r.operation, r.case), {}).items()
+        if peer in r.times_us
+    ]
+    return [*told, ""] if told else []
 
 
 NAMED: Mapping[str, str] = {"liger-kernel": "liger", "quack-kernels": "quack", "flash-linear-attention": "fla"}
@@ -267,6 +278,7 @@ def page(
         "|-|-|-|-|-|-|-|-|-|-|",
         *map(_cells, rows),
         "",
+        *_unlike(rows),
         *f32_products(),
         "## What a tile and an order are worth",
         "",
@@ -308,8 +320,7 @@ def f32_products(file: Path = F32) -> list[str]:
         "numbers of one sign, whose sums grow. Tensor cores round what they have added towards zero: how much is "
         "added up between two additions in f32 (CHUNK) sets the error. Offered are tiles of CHUNK 256, of which two "
         "were measured so; of the others and of two more shapes the record has CHUNK 1024. FlagGems, whose product is "
-        "of TF32 (tf32x3), took 2,116 µs in another run, in which cuBLAS took 2,682; the two have not run in one "
-        "process yet.",
+        "of TF32 (tf32x3), is next to it in the table above.",
         "",
         "| M x K x N | how | µs | over cuBLAS | error | of one sign |",
         "|-|-|-|-|-|-|",

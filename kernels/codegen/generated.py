@@ -25,7 +25,7 @@ from kernels.codegen.anchors import Anchors
 from kernels.codegen.budget import Budget
 from kernels.codegen.expressions import ops, random
 from kernels.codegen.graph.absorbing import absorbed
-from kernels.codegen.graph.forward_backward_split import halves
+from kernels.codegen.graph.forward_backward_split import Halves, halves
 from kernels.codegen.graph.joining import joined
 from kernels.codegen.graph.own_operations import own, taken
 from kernels.codegen.graph.prepare import apart, prepare
@@ -229,13 +229,41 @@ def trained(graph: Graph) -> Trained:
     without = graph.without_gradient
     graph = own(apart(prepare(graph)))
     random.number_streams(graph.module)
-    parts = halves(graph)
-    forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
+    parts, forward, backward = _in_halves(graph)
     if (not forward.sources and not backward.sources) or any(h.kept and not h.sources for h in (forward, backward)):
         raise Unsupported(NOTHING)  # what is left to write stands round another's call
     needs = tuple(i.requires_grad and i.name not in without for i in graph.region.inputs)
     strides = tuple(t.stride for _, t in graph.inputs[len(needs) :])
     return Trained(forward, backward, needs, parts.outputs, strides, parts.written)
+
+
+def _in_halves(graph: Graph) -> tuple[Halves, Generated, Generated]:
+    """With statistics left in f32 where kernels make and read all of them: a call makes and takes the graph's types."""
+    parts = halves(graph)
+    try:
+        forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
+        if not parts.wide or _within_kernels(parts, forward.module, backward.module):
+            return parts, forward, backward
+    except Unsupported:
+        if not parts.wide:
+            raise
+    parts = halves(graph, wider=False)
+    forward, backward = (_assembled(half, seed_given=True) for half in (parts.forward, parts.backward))
+    return parts, forward, backward
+
+
+def _within_kernels(parts: Halves, forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> bool:
+    """Whether every wide statistic is made by a generated kernel and read by such alone."""
+    left = next(n for n in forward.graph.nodes if n.op == "output").args[0][parts.outputs :]
+    given = [n for n in backward.graph.nodes if n.op == "placeholder"][len(parts.written) :]
+    made = (left[i].target is operator.getitem and isinstance(left[i].args[0].target, Kernel) for i in parts.wide)
+    return all(made) and all(_read_by_kernels(n) for i in parts.wide for n in (left[i], given[i]))
+
+
+def _read_by_kernels(node: torch.fx.Node) -> bool:
+    return all(
+        u.op == "output" or isinstance(u.target, Kernel) or (is_view(u) and _read_by_kernels(u)) for u in node.users
+    )
 
 
 def _assembled(graph: Graph, seed_given: bool = False) -> Generated:

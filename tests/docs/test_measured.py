@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from app.trace_report.step_model import GRAPH_GAP_US
+from benchmarks.validation.own_kernel import KEEP, REGIONS, TIMED, UNTIMED
 from tools.docs import measured_page
 from tools.docs.error_bounds import LIBRARIES, drawn
 from tools.docs.generated_programs import by_family, larger_ratios
@@ -106,7 +107,7 @@ def test_three_hundred_generated_programs_are_right_and_no_family_is_slower_than
     record = load("new-operations")
     assert "H200" in record["device"]
     families = by_family(record)
-    assert len(families) == 14
+    assert len(families) == 15
     assert len({p["text"] for programs in families.values() for p in programs}) >= 300
     for family, programs in families.items():
         assert {p["status"] for p in programs} == {"right"}, family
@@ -122,6 +123,17 @@ def test_runs_of_generated_programs_have_a_date_and_their_software():
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", run["date"])
         assert set(run["software"]) == {"torch", "triton"}
         assert run["programs"]
+
+
+def test_every_kernel_of_a_users_has_the_verdict_that_it_was_written_for():
+    record = load("own-kernel")
+    assert "H200" in record["device"]
+    assert record["regions"] == REGIONS
+    expected = {**UNTIMED, **{name: told for name, (_, told) in TIMED.items()}}
+    assert {r["function"]: r["exit_status"] for r in record["runs"]} == expected
+    kept = next(r for r in record["runs"] if r["exit_status"] == KEEP)
+    others = [t for n, t in kept["times_us"].items() if not n.startswith(("kernel:", "triton:"))]
+    assert kept["times_us"][f"kernel:{kept['function']}"] < 0.5 * min(others)
 
 
 JUDGED_WRONGLY = [("cross entropy f32", "quack")]

@@ -56,3 +56,12 @@ def test_sizes_beyond_32_bits_ran_of_the_second_set_wherever_it_has_such_a_case(
     beyond = {o.name for o in operations() if o.beyond is not None} & LATER
     assert set(LATER_RECORD["beyond"]) == beyond
     assert [name for name, r in LATER_RECORD["beyond"].items() if r["wrong"]] == []
+
+
+def test_products_of_f32_by_parts_ran_at_random_under_the_sanitizer_and_beyond_32_bits() -> None:
+    again = RECORD["again"]["matmul"]
+    assert [part for part, r in again.items() if r["wrong"]] == []
+    assert again["soak"]["calls"] >= 200 and again["sanitize"]["calls"] >= 24
+    matmul = next(o for o in operations() if o.name == "matmul")
+    assert again["beyond"]["calls"] == 1 + len(matmul.also_beyond)
+    assert {c.get("precision") for c in matmul.also_beyond} == {"bf16x6"}

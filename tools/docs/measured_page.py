@@ -49,7 +49,7 @@ def page() -> str:
              *chains(load("chains")),
              *kits(load("kits")), *launched(load("launched")), *row_lines(load("rows")),
              *new_operations(load("new-operations"), {}, load("new-operations", "h100")),
-             *bounds(load("bounds"))]  # fmt: skip
+             *bounds(load("bounds")), *own_kernels(load("own-kernel"))]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
@@ -80,6 +80,21 @@ def verdicts(record: Json) -> Iterator[str]:
             if seen:
                 yield f"- {name}, {kind}: {', '.join(seen)}"
     yield ""
+
+
+def own_kernels(record: Json) -> Iterator[str]:
+    """`tritonworthy validate --kernel` on functions of `benchmarks/validation/users_kernels.py`."""
+    yield "## Kernels of a user's\n"
+    yield (
+        "`python benchmarks/validation/own_kernel.py`: functions of `benchmarks/validation/users_kernels.py` judged by "
+        f"`tritonworthy validate REGION --kernel FILE:FUNCTION` ({record['device']}, {record['date']}, torch "
+        f"{record['software']['torch']}). The first four rest on no time: they ran side by side, next to eager.\n"
+    )
+    rows = [
+        [f"`{r['function']}`", r["region"], str(r["exit_status"]), r["verdict"], f"{r['seconds']:.0f}"]
+        for r in record["runs"]
+    ]
+    yield from table(["function", "region", "exit status", "verdict", "seconds"], rows)
 
 
 def _describe(holds: bool, asked: str) -> str:

@@ -84,23 +84,25 @@ def launched(folders: Sequence[Path], before: Mapping[str, Any] | None = None) -
     return record
 
 
-def advised(folders: Sequence[Path]) -> Json:
-    """Of all folders with advised.json, validations of programs of the corpus by name. {} where there are none.
+def advised(folders: Sequence[Path], before: Mapping[str, Any] | None = None) -> Json:
+    """Of all folders with advised.json, validations of programs of the corpus by name, with what the record had before.
+    {} where there are none.
 
     Of a program that several folders have, the one with more timed candidates is kept; one that ran before one that
-    did not.
+    did not. date of the record: of programs that have none of their own.
     """
-    record: Json = {}
-    for folder in folders:
-        body = read(folder / "advised.json")
-        if not body:
-            continue
-        record |= {key: body[key] for key in ("device", "date", "software")}
+    bodies = [body for folder in folders if (body := read(folder / "advised.json"))]
+    record: Json = dict(before or {}) if bodies else {}
+    for body in bodies:
+        if record and record["device"] != body["device"]:
+            raise SystemExit(f"advised.json of another device than those before it: {body['device']}")
+        record = {key: body[key] for key in ("device", "date", "software")} | record
         programs = record.setdefault("programs", {})
         for name, region in body["regions"].items():
             if tells_more(region, programs.get(name)):
                 kept = region_of(region)
                 programs[name] = {key: kept[key] for key in ("candidates", "failed") if key in kept}
+                programs[name] |= {"date": body["date"]} if body["date"] != record["date"] else {}
     return record
 
 
@@ -137,7 +139,7 @@ def written(folders: Sequence[Path], date: str) -> Iterator[tuple[str, Json]]:
     """Names of records and what they hold. date: of the rows, whose files have none."""
     if record := launched(folders, read(RECORDS / "launched-h200.json")):
         yield f"launched-{short_name(record['device'])}", record
-    if record := advised(folders):
+    if record := advised(folders, read(RECORDS / "advised-h200.json")):
         yield f"advised-{short_name(record['device'])}", record
     for folder in folders:
         if compared := rows(folder):

@@ -20,6 +20,9 @@ from kernels.codegen.plan import is_view
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
 
+FEWEST_A_ROW = 16
+"""Numbers that a statistic kept in f32 stands for: fewer, and reading it in f32 costs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Halves:
@@ -29,10 +32,14 @@ class Halves:
     backward: Graph
     outputs: int
     written: tuple[bool, ...]  # inputs that forward writes over
+    wide: tuple[int, ...]  # of what is left, that in f32 where the graph has 16 bits
 
 
-def halves(graph: Graph) -> Halves:
-    """Raises Unsupported where the backward reads an input that the forward writes over."""
+def halves(graph: Graph, wider: bool = True) -> Halves:
+    """wider: statistics of rows of 16-bit numbers are left in f32, as they are summed: rounded ones are off by the same
+    for all of a row, and where rows are alike (a largest number of 1.0 in each) for all of the gradient.
+
+    Raises Unsupported where the backward reads an input that the forward writes over."""
     module, region = graph.module, graph.region
     written = updates(module.graph)
     given = [n for n in module.graph.nodes if n.op == "placeholder"]
@@ -62,11 +69,13 @@ def halves(graph: Graph) -> Halves:
     saved = sorted(left, key=order.__getitem__)
     behind = [*inputs, *saved, *upstream]
     refuse_former(_needed(graph, behind, gradients), written)
+    wide = frozenset(n for n in saved if wider and n not in there and _is_statistic(n, kept))
     return Halves(
-        _half(graph, inputs, [*outputs, *saved], [n for n in module.graph.nodes if is_update(n)]),
-        _half(graph, behind, gradients),
+        _half(graph, inputs, [*outputs, *saved], [n for n in module.graph.nodes if is_update(n)], wide),
+        _half(graph, behind, gradients, wide=wide),
         count,
         tuple(n in written for n in inputs),
+        tuple(i for i, n in enumerate(saved) if n in wide),
     )
 
 
@@ -82,10 +91,21 @@ def _costly(node: torch.fx.Node, kept: set[str]) -> bool:
     return operation.name in kept or base(operation) in ops.ROWWISE or base(operation) in PLACED
 
 
+def _is_statistic(node: torch.fx.Node, extern: set[str]) -> bool:
+    """A sum, mean or largest number of a row, of 16 bits, that a generated kernel makes."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    if node.name in extern or base(node) not in ops.REDUCTIONS:
+        return False
+    return all(value.numel() * FEWEST_A_ROW <= n.meta["val"].numel() for n in node.all_input_nodes)
+
+
 def _half(
-    graph: Graph, inputs: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node], also: Sequence[torch.fx.Node] = ()
-) -> Graph:
-    """also: what is run and not returned."""
+    graph: Graph, inputs: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node],
+    also: Sequence[torch.fx.Node] = (), wide: frozenset[torch.fx.Node] = frozenset(),
+) -> Graph:  # fmt: skip
+    """also: what is run and not returned. wide: what is f32 in it, whatever its type was."""
     new = torch.fx.Graph()
     made: dict[torch.fx.Node, torch.fx.Node] = {}
     names = dict(zip((n for n in graph.module.graph.nodes if n.op == "placeholder"), graph.inputs, strict=True))
@@ -94,6 +114,9 @@ def _half(
         made[node].meta.update(node.meta)
     for node in _needed(graph, inputs, [*results, *also]):
         made[node] = new.node_copy(node, made.__getitem__)
+    for node in made:
+        if node in wide or (is_view(node) and root(node) in wide):
+            made[node].meta["val"] = made[node].meta["val"].to(torch.float32)
     new.output(tuple(made[r] for r in results))
     new.lint()
     module = graph_module(graph.module, new)

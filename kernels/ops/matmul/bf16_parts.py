@@ -34,6 +34,9 @@ LARGEST_BF16 = tl.constexpr(3.3895313892515355e38)
 FIRST_PARTS: tl.constexpr = tl.constexpr(0b00_00_01_00_01_10)
 SECOND_PARTS: tl.constexpr = tl.constexpr(0b00_01_00_10_01_00)
 """Of the six products, the smallest first, two bits each from the lowest on: the part of A, the part of B."""
+MOST_REGISTERS = 255
+"""Of a thread: of both sums of a tile of 128 x 256 more than fit, and what is kept in memory between two chunks costs
+less than a smaller tile's loads (1,240 us against 1,328, docs/kernels.md)."""
 FEWEST_FLOPS = 2 * 512**3
 """Below, parts cost more than they bring."""
 
@@ -110,7 +113,7 @@ def _variant(
     )  # fmt: skip
     return Variant(
         parts_product, constants, warps, stages, ("BM", "BN", "BK", "GROUP_M", "CHUNK"),
-        shared_bytes(bm, bn, bk, stages, 2), 2 * bm * bn // (32 * warps) + 40,
+        shared_bytes(bm, bn, bk, stages, 2), min(2 * bm * bn // (32 * warps) + 40, MOST_REGISTERS),
     )  # fmt: skip
 
 

@@ -273,12 +273,6 @@ SHAPES = ((8192, 4096, 16384), (4096, 4096, 4096), (64, 4096, 14336))
 OPERATIONS = (
     Operation(
         name="matmul", run=matmul, reference=reference, inputs=inputs, cost=cost,
-        loses={
-            "f32 m=4096 k=4096 n=4096":
-                "FlagGems takes 2.12 ms, this 2.73: it multiplies on tensor cores, each f32 as a sum of TF32 numbers "
-                "(tf32x3). Products of f32 themselves: cuBLAS takes 2.68 ms. By bf16x6 this took 1.24 ms where cuBLAS "
-                "took 2.76 (below); not measured next to FlagGems.",
-        },
         beyond=case("bf16", m=65_600, k=64, n=32768),
         # Of parts: C, and A with its parts.
         also_beyond=(

@@ -225,7 +225,9 @@ def test_timed_inputs_that_are_each_candidates_own_are_no_fault_and_excuse_none(
     torch.manual_seed(seed)
 
     def judged(rate: float) -> bool:
-        own = case(lambda: F.dropout((x + mine).relu(), rate), lambda: dropped((x.double() + mine).relu()), AFTER_TIMING)
+        own = case(
+            lambda: F.dropout((x + mine).relu(), rate), lambda: dropped((x.double() + mine).relu()), AFTER_TIMING
+        )
         eager = case(lambda: dropped((x + eagers).relu()), lambda: dropped((x.double() + eagers).relu()), AFTER_TIMING)
         return judge([own], [eager]).ok
 
