@@ -1,6 +1,7 @@
 """Reads the signatures of other packages' functions that adapters call, from their published sources, by ast.
 
-    python -m tools.records.record_contracts --sources DIR      DIR holds unpacked wheels or source archives
+    python -m tools.records.record_contracts --sources DIR      DIR holds unpacked wheels or source archives;
+                                                                of a checkout, PKG-INFO with its name and commit
 
 Nothing of a package is imported or run. Writes tools/records/contracts.json; what DIR does not hold stays as it was.
 """
@@ -73,6 +74,20 @@ TARGETS: Mapping[str, tuple[str, str, str]] = {
     "transformer_engine.pytorch.moe_permute": (
         "transformer-engine", "transformer_engine/pytorch/permutation.py", "moe_permute",
     ),
+    "flash_attn.flash_attn_func": ("flash-attn", "flash_attn/flash_attn_interface.py", "flash_attn_func"),
+    "flash_attn.ops.triton.cross_entropy.cross_entropy_loss": (
+        "flash-attn", "flash_attn/ops/triton/cross_entropy.py", "cross_entropy_loss",
+    ),
+    "flash_attn_interface.flash_attn_func": ("flash-attn-3", "flash_attn_interface.py", "flash_attn_func"),
+    "flash_attn.cute.flash_attn_func": ("flash-attn-4", "flash_attn/cute/interface.py", "flash_attn_func"),
+    "causal_conv1d.causal_conv1d_fn": (
+        "causal-conv1d", "causal_conv1d/causal_conv1d_interface.py", "causal_conv1d_fn",
+    ),
+    "cut_cross_entropy.linear_cross_entropy": (
+        "cut-cross-entropy", "cut_cross_entropy/linear_cross_entropy.py", "linear_cross_entropy",
+    ),
+    "flag_gems.gelu_and_mul": ("flag-gems", "flag_gems/fused/gelu_and_mul.py", "gelu_and_mul"),
+    "flag_gems.group_norm": ("flag-gems", "flag_gems/ops/groupnorm.py", "group_norm"),
     "kernels.get_kernel": ("kernels", "kernels/load.py", "get_kernel"),
 }  # fmt: skip
 """The dotted name under which it is called -> distribution, file, name inside of the file."""

@@ -11,7 +11,7 @@ def attention_2(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
     """Operands of [batch, heads, time, dimension], as SDPA has them."""
     from flash_attn import flash_attn_func
 
-    return _turned(flash_attn_func(*map(_turned, (q, k, v)), softmax_scale=scale, causal=causal))
+    return _turned(flash_attn_func(_turned(q), _turned(k), _turned(v), softmax_scale=scale, causal=causal))
 
 
 def attention_3(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Any:
@@ -19,7 +19,7 @@ def attention_3(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
 
     from flash_attn_interface import flash_attn_func
 
-    result = flash_attn_func(*map(_turned, (q, k, v)), softmax_scale=scale, causal=causal)
+    result = flash_attn_func(_turned(q), _turned(k), _turned(v), softmax_scale=scale, causal=causal)
     return _turned(result[0] if isinstance(result, tuple) else result)
 
 
@@ -28,7 +28,7 @@ def attention_4(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
 
     from flash_attn.cute import flash_attn_func
 
-    result = flash_attn_func(*map(_turned, (q, k, v)), softmax_scale=scale, causal=causal)
+    result = flash_attn_func(_turned(q), _turned(k), _turned(v), softmax_scale=scale, causal=causal)
     return _turned(result[0] if isinstance(result, tuple) else result)
 
 
