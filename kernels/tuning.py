@@ -37,7 +37,7 @@ REFUSALS = (
     triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError, BuildError, torch.OutOfMemoryError
 )  # fmt: skip
 """Of one variant, which is left out: a workspace of its own may be more than there is."""
-REFUSING_WORDS = ("cooperative launch", "PassManager::run failed")
+REFUSING_WORDS = ("cooperative launch", "PassManager")
 """In a RuntimeError that is of one variant too: more programs than run at once, a fault of Triton's own passes."""
 
 

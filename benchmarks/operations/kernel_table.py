@@ -74,7 +74,7 @@ class Row:
     def has_peer(self) -> bool:
         """Whether a library's call ran beside ours. A reference alone, compiled, is no peer: it has no kernel that
         anybody wrote for this."""
-        return any(n not in PLAIN for n in self.others_us)
+        return any(n != OURS and n not in PLAIN for n in self.times_us)
 
     @property
     def ratio(self) -> float | None:
@@ -259,7 +259,8 @@ def page(
         "",
         f"Asked for: {ASKED:.2f} at most, with a library's call {_met(mean <= ASKED)}, over both "
         f"{_met(both <= ASKED)}; no row of the first set over {ASKED_OF_FIRST}: {_met(not over)}, {len(over)} of "
-        f"{len(first)} are"
+        f"{len(first)} are (in {len(_unlike(rows)[:-1])} a peer that computes something else is not counted, "
+        "told below)"
         + (f", the most {max(map(_ratio, over)):.2f} ({max(over, key=_ratio).operation})" if over else "")
         + f". The second set alone ({len(second)} rows): {_of(second, True)} with a library's call, "
         f"{_of(second, False)} without.",

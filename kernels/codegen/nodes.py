@@ -14,6 +14,9 @@ from kernels.codegen.index import Domain, Index, Linear, Unsupported, broadcast,
 from profiler.region.language.vocabulary import DTYPE_NAMES
 from profiler.region.op_kinds import base_name
 
+GRAPHS_TYPE = "type in the graph"
+"""In a node's meta: its dtype before it was widened."""
+
 
 def dtype_of(value: torch.Tensor) -> str:
     """The region language's name of a tensor's dtype; raises Unsupported where Triton has none."""

@@ -212,15 +212,13 @@ def _lacks_room(output: OutputError) -> bool:
 def _of_other_inputs(output: OutputError, base_output: OutputError) -> OutputError:
     """Eager's figures of inputs of its own: sizes of errors hold for others, what the outputs are on average does not.
 
-    What underflows to zero in its type does not in float64: that is added as eager's own sample shows it.
+    What underflows to zero in its type does not in float64: as many more zeros as eager's own sample has may be there.
     """
     if output.kind != "random":
         return base_output
-    mean, std, zeros = output.statistics[3:]
-    own, exact = base_output.statistics[2], base_output.statistics[5]
-    by_chance = CHANCE * _standard_errors(base_output, None, 0.0)[2] + RATE_STEP
-    underflow = own - exact if own - exact > by_chance else 0.0
-    return replace(base_output, statistics=(mean, std, zeros + underflow))
+    found, (mean, std, zeros) = output.statistics[2], output.statistics[3:]
+    underflow = max(0.0, base_output.statistics[2] - base_output.statistics[5])
+    return replace(base_output, statistics=(mean, std, min(max(found, zeros), zeros + underflow)))
 
 
 def _special(case: Case, eager: Case | None, name: str) -> str:

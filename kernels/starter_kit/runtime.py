@@ -143,7 +143,7 @@ class Tuner:
             except (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError) as fault:
                 refused.append(str(fault))
             except RuntimeError as fault:
-                if not any(words in str(fault) for words in ("cooperative launch", "PassManager::run failed")):
+                if not any(words in str(fault) for words in ("cooperative launch", "PassManager")):
                     raise
                 refused.append(str(fault))
         if not times:

@@ -40,8 +40,11 @@ def timed(region: Json) -> dict[str, float]:
 
 
 def tells_more(region: Json, before: Json | None) -> bool:
-    """Whether a validation is kept in the place of another: more was timed, or it ran where the other did not."""
+    """Whether a validation is kept in the place of another: more was timed, it ran where the other did not, or it
+    refused a result that the other had accepted."""
     if before is None:
+        return True
+    if any(region.get("candidates", {}).get(name, {}).get("status") == "mismatch" for name in timed(before)):
         return True
     return (len(timed(region)), "failed" not in region) > (len(timed(before)), "failed" not in before)
 
@@ -89,7 +92,7 @@ def advised(folders: Sequence[Path], before: Mapping[str, Any] | None = None) ->
     {} where there are none.
 
     Of a program that several folders have, the one with more timed candidates is kept; one that ran before one that
-    did not. date of the record: of programs that have none of their own.
+    did not. date and software of the record: of programs that have none of their own.
     """
     bodies = [body for folder in folders if (body := read(folder / "advised.json"))]
     record: Json = dict(before or {}) if bodies else {}
@@ -102,7 +105,7 @@ def advised(folders: Sequence[Path], before: Mapping[str, Any] | None = None) ->
             if tells_more(region, programs.get(name)):
                 kept = region_of(region)
                 programs[name] = {key: kept[key] for key in ("candidates", "failed") if key in kept}
-                programs[name] |= {"date": body["date"]} if body["date"] != record["date"] else {}
+                programs[name] |= {key: body[key] for key in ("date", "software") if body[key] != record[key]}
     return record
 
 
@@ -137,10 +140,11 @@ def read(path: Path) -> Json:
 
 def written(folders: Sequence[Path], date: str) -> Iterator[tuple[str, Json]]:
     """Names of records and what they hold. date: of the rows, whose files have none."""
-    if record := launched(folders, read(RECORDS / "launched-h200.json")):
-        yield f"launched-{short_name(record['device'])}", record
-    if record := advised(folders, read(RECORDS / "advised-h200.json")):
-        yield f"advised-{short_name(record['device'])}", record
+    for name, made, file in (("launched", launched, "validations.json"), ("advised", advised, "advised.json")):
+        bodies = {folder: body for folder in folders if (body := read(folder / file))}
+        for device in dict.fromkeys(short_name(body["device"]) for body in bodies.values()):
+            own = [folder for folder, body in bodies.items() if short_name(body["device"]) == device]
+            yield f"{name}-{device}", made(own, read(RECORDS / f"{name}-{device}.json"))
     for folder in folders:
         if compared := rows(folder):
             yield f"rows-{short_name(compared['device'])}", {"date": date, **compared}

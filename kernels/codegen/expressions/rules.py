@@ -14,8 +14,21 @@ import torch.fx
 from kernels.codegen.expressions import ops, pools, random, reductions, rowwise, upsampling
 from kernels.codegen.expressions.values import Builder, Value
 from kernels.codegen.index import ZERO, Index, Linear, Unsupported, broadcast, from_the_end
-from kernels.codegen.nodes import Arguments, base, bind, computed, constant_of, dtype_of, fake, is_fill, root
+from kernels.codegen.nodes import (
+    GRAPHS_TYPE,
+    Arguments,
+    base,
+    bind,
+    computed,
+    constant_of,
+    dtype_of,
+    fake,
+    is_fill,
+    root,
+)
 
+SIXTEEN_BITS = frozenset({"bf16", "f16"})
+EQUAL = frozenset({"eq", "ne"})
 WHOLE = frozenset({"i64", "i32", "i16", "i8", "u8"})
 Rule = Callable[[Builder, torch.fx.Node, Arguments, Index], Value]
 
@@ -56,20 +69,30 @@ def plain(b: Builder, node: torch.fx.Node, name: str, index: Index, arguments: t
     shape = tuple(fake(node).shape)
     entry = ops.POINTWISE[name]
     inner = promoted(chosen) if entry.domain == ops.COMPARE else dtype(node)
+    # What is the same in 16 bits is not in f32, in which one of both may be computed again: of all elements none would
+    # be the largest. Rounding keeps the order, so a rounded largest number is the largest rounded one.
+    alike = promoted(chosen, by_graph=True) if name in EQUAL else ""
     values: list[Value | int | float] = []
     for argument in chosen:
         if isinstance(argument, torch.fx.Node):
-            values.append(b.value(argument, broadcast(index, shape, tuple(fake(argument).shape))))
-        elif entry.domain == ops.COMPARE and inner in ("bf16", "f16"):
-            values.append(b.rounded(b.number(argument, "f32"), inner))  # aten compares with the rounded number
+            value = b.value(argument, broadcast(index, shape, tuple(fake(argument).shape)))
+            values.append(b.rounded(value, alike) if alike in SIXTEEN_BITS else value)
+        elif entry.domain == ops.COMPARE and (alike or inner) in SIXTEEN_BITS:
+            values.append(b.rounded(b.number(argument, "f32"), alike or inner))  # aten compares with the rounded number
         else:
             values.append(argument)
     return b.apply(name, inner, *values)
 
 
-def promoted(arguments: list[Any]) -> str:
-    """The dtype that a comparison's operands are brought to."""
+def promoted(arguments: list[Any], by_graph: bool = False) -> str:
+    """The dtype that a comparison's operands are brought to. by_graph: as the graph has it, where statistics are kept
+    in f32."""
     tensors = [fake(a) if isinstance(a, torch.fx.Node) else a for a in arguments]
+    if by_graph:
+        tensors = [
+            torch.empty([1] * t.dim(), dtype=a.meta.get(GRAPHS_TYPE, t.dtype)) if isinstance(a, torch.fx.Node) else t
+            for a, t in zip(arguments, tensors, strict=True)
+        ]
     if len(tensors) == 1:
         return dtype_of(tensors[0])
     return dtype_of(torch.empty(0, dtype=torch.result_type(*_empty(tensors))))

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from kernels.codegen.expressions import ops
 from kernels.codegen.expressions.pools import PLACED
 from kernels.codegen.graph.updates import is_update, refuse_former, updates
-from kernels.codegen.nodes import base, is_fill, root
+from kernels.codegen.nodes import GRAPHS_TYPE, base, fake, is_fill, root
 from kernels.codegen.plan import is_view
 from profiler.region.graph.lazy_code import graph_module
 from profiler.region.graph.lowering import Graph, graph_of
@@ -98,7 +99,16 @@ def _is_statistic(node: torch.fx.Node, extern: set[str]) -> bool:
         return False
     if node.name in extern or base(node) not in ops.REDUCTIONS:
         return False
-    return all(value.numel() * FEWEST_A_ROW <= n.meta["val"].numel() for n in node.all_input_nodes)
+    return all(value.numel() * FEWEST_A_ROW <= fake(n).numel() for n in node.all_input_nodes)
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    """A fake tensor in f32 that lies as this one does, in a memory of its own: `to` would lay an expanded one out."""
+    assert isinstance(value, FakeTensor)
+    reach = sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) if value.numel() else 0
+    with value.fake_mode:
+        memory = torch.empty(int(value.storage_offset()) + reach + 1, dtype=torch.float32, device=value.device)
+        return memory.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
 def _half(
@@ -116,7 +126,8 @@ def _half(
         made[node] = new.node_copy(node, made.__getitem__)
     for node in made:
         if node in wide or (is_view(node) and root(node) in wide):
-            made[node].meta["val"] = made[node].meta["val"].to(torch.float32)
+            made[node].meta[GRAPHS_TYPE] = fake(node).dtype
+            made[node].meta["val"] = _wide(fake(node))
     new.output(tuple(made[r] for r in results))
     new.lint()
     module = graph_module(graph.module, new)

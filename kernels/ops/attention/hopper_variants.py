@@ -91,7 +91,8 @@ def launch(
 ) -> None:  # fmt: skip
     """Run one variant. factor: the scale times log2(e). table: of `tiles_for`.
 
-    Raises PTXASError, which a tuner takes for a refusal, where this Triton does not compile it.
+    Raises PTXASError where this Triton does not take its text, RuntimeError where a pass of its compiler gives up: a
+    tuner takes both for a refusal.
     """
     batch, heads, rows, d = q.shape
     columns, bn = k.shape[2], v["BN"]
