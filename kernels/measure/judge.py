@@ -216,9 +216,9 @@ def _of_other_inputs(output: OutputError, base_output: OutputError) -> OutputErr
     """
     if output.kind != "random":
         return base_output
-    found, (mean, std, zeros) = output.statistics[2], output.statistics[3:]
+    seen, (mean, std, zeros) = output.statistics[2], output.statistics[3:]
     underflow = max(0.0, base_output.statistics[2] - base_output.statistics[5])
-    return replace(base_output, statistics=(mean, std, min(max(found, zeros), zeros + underflow)))
+    return replace(base_output, statistics=(mean, std, min(max(seen, zeros), zeros + underflow)))
 
 
 def _special(case: Case, eager: Case | None, name: str) -> str:
