@@ -87,20 +87,16 @@ def plain(b: Builder, node: torch.fx.Node, name: str, index: Index, arguments: t
 def promoted(arguments: list[Any], by_graph: bool = False) -> str:
     """The dtype that a comparison's operands are brought to. by_graph: as the graph has it, where statistics are kept
     in f32."""
-    tensors = [fake(a) if isinstance(a, torch.fx.Node) else a for a in arguments]
-    if by_graph:
-        tensors = [
-            torch.empty([1] * t.dim(), dtype=a.meta.get(GRAPHS_TYPE, t.dtype)) if isinstance(a, torch.fx.Node) else t
-            for a, t in zip(arguments, tensors, strict=True)
-        ]
-    if len(tensors) == 1:
-        return dtype_of(tensors[0])
-    return dtype_of(torch.empty(0, dtype=torch.result_type(*_empty(tensors))))
+    values = [_stand_in(a, by_graph) if isinstance(a, torch.fx.Node) else a for a in arguments]
+    if len(values) == 1:
+        return dtype_of(values[0])
+    return dtype_of(torch.empty(0, dtype=torch.result_type(*values)))
 
 
-def _empty(values: list[Any]) -> list[Any]:
-    """Stand-ins of the same dtype and dimensionality: result_type looks at nothing else."""
-    return [torch.empty([1] * v.dim(), dtype=v.dtype) if isinstance(v, torch.Tensor) else v for v in values]
+def _stand_in(node: torch.fx.Node, by_graph: bool) -> torch.Tensor:
+    """Of the same dtype and dimensionality: result_type looks at nothing else."""
+    value = fake(node)
+    return torch.empty([1] * value.dim(), dtype=node.meta.get(GRAPHS_TYPE, value.dtype) if by_graph else value.dtype)
 
 
 def _arithmetic(name: str) -> Rule:
